@@ -1,0 +1,272 @@
+//! The scheduler as Python sees it: who runs, on which thread, and what is swapped when another rank's turn comes.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use allranks_core::GlobalRank;
+use allranks_sched::{Handoff, OwnerId, Random, RoundRobin, Scheduler, Switch, TaskId, TaskState, Wait, Wake};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::swap::Swapper;
+
+pyo3::create_exception!(
+    allranks._allranks,
+    RankAborted,
+    pyo3::exceptions::PyBaseException,
+    "Ends a rank because the run cannot go on. Not an Exception, so that `except Exception` lets it pass."
+);
+
+/// Nobody's state is in place: the program has not started.
+const NOBODY: u32 = u32::MAX;
+
+/// Everything that rank threads share.
+pub(crate) struct Shared {
+    pub scheduler: Scheduler,
+    swapper: Option<Py<Swapper>>,
+    /// Called, with the baton held, when nobody can go on. Must call `abort`.
+    on_stall: Py<PyAny>,
+    /// Whose state is in place.
+    in_place: AtomicU32,
+}
+
+/// The task of the current thread.
+#[derive(Clone)]
+pub(crate) struct Current {
+    pub shared: Arc<Shared>,
+    pub task: TaskId,
+    pub rank: GlobalRank,
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Current>> = const { RefCell::new(None) };
+}
+
+/// The task of this thread, if it belongs to a rank.
+pub(crate) fn current() -> Option<Current> {
+    CURRENT.with_borrow(Clone::clone)
+}
+
+/// A forked child is no rank: its only thread goes on without a baton.
+#[pyfunction]
+pub(crate) fn forget_current_task() {
+    CURRENT.set(None);
+}
+
+/// Task and rank of this thread, or None.
+#[pyfunction]
+pub(crate) fn current_task() -> Option<(u32, u32)> {
+    CURRENT.with_borrow(|c| c.as_ref().map(|c| (c.task.0, c.rank.0)))
+}
+
+/// The rank that this thread belongs to, or None.
+#[pyfunction]
+pub(crate) fn current_rank() -> Option<u32> {
+    CURRENT.with_borrow(|c| c.as_ref().map(|c| c.rank.0))
+}
+
+impl Current {
+    /// Carries out a hand-over. Waits without the interpreter; back again, puts this rank's state in place.
+    ///
+    /// # Errors
+    /// [`RankAborted`] if the run was aborted meanwhile, or whatever a swap raised.
+    pub fn settle(&self, py: Python<'_>, handoff: Handoff<'_>) -> PyResult<Wake> {
+        let wake = match handoff {
+            Handoff::Continue(wake) => wake,
+            Handoff::Park(switch) => self.park(py, switch)?,
+            Handoff::Stalled => {
+                self.shared.on_stall.call0(py)?;
+                Wake::Aborted
+            }
+        };
+        if wake == Wake::Aborted { Err(aborted()) } else { Ok(wake) }
+    }
+
+    fn park(&self, py: Python<'_>, switch: Switch<'_>) -> PyResult<Wake> {
+        let wake = py.detach(|| switch.go());
+        self.swap_in(py)?;
+        Ok(wake)
+    }
+
+    /// Puts this rank's state in place if another's is.
+    fn swap_in(&self, py: Python<'_>) -> PyResult<()> {
+        let before = self.shared.in_place.swap(self.rank.0, Ordering::Relaxed);
+        match &self.shared.swapper {
+            Some(swapper) if before != self.rank.0 => {
+                let out = (before != NOBODY).then_some(before as usize);
+                swapper.get().swap_ranks(py, out, Some(self.rank.index()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+pub(crate) fn aborted() -> PyErr {
+    RankAborted::new_err("the run was aborted")
+}
+
+/// Seconds as Python gives them; `None` and negative numbers wait for ever.
+pub(crate) fn timeout(seconds: Option<f64>) -> PyResult<Option<Duration>> {
+    match seconds {
+        None => Ok(None),
+        Some(s) if s < 0.0 => Ok(None),
+        Some(s) => Duration::try_from_secs_f64(s).map(Some).map_err(|e| PyValueError::new_err(e.to_string())),
+    }
+}
+
+/// Lets exactly one thread of all ranks run; see the crate `allranks-sched`.
+#[pyclass(frozen, module = "allranks._allranks")]
+pub(crate) struct Baton {
+    pub shared: Arc<Shared>,
+}
+
+#[pymethods]
+impl Baton {
+    /// `schedule` is "round-robin" or "random"; `seed` serves the latter.
+    #[new]
+    #[pyo3(signature = (*, schedule, seed, swapper, on_stall))]
+    fn new(schedule: &str, seed: u64, swapper: Option<Py<Swapper>>, on_stall: Py<PyAny>) -> PyResult<Self> {
+        let scheduler = match schedule {
+            "round-robin" => Scheduler::new(RoundRobin),
+            "random" => Scheduler::new(Random::new(seed)),
+            other => return Err(PyValueError::new_err(format!("unknown schedule {other:?}"))),
+        };
+        Ok(Self { shared: Arc::new(Shared { scheduler, swapper, on_stall, in_place: AtomicU32::new(NOBODY) }) })
+    }
+
+    /// Makes a runnable task of a rank and returns its id; a thread must `attach` to it.
+    #[pyo3(signature = (rank, *, daemon = false))]
+    fn spawn(&self, rank: u32, daemon: bool) -> u32 {
+        self.shared.scheduler.spawn(OwnerId(rank), daemon).0
+    }
+
+    /// Gives the first task its turn.
+    fn start(&self) {
+        self.shared.scheduler.start();
+    }
+
+    /// This thread becomes the thread of `task` of `rank`; returns when its first turn comes.
+    fn attach(&self, py: Python<'_>, task: u32, rank: u32) -> PyResult<()> {
+        let current = Current { shared: self.shared.clone(), task: TaskId(task), rank: GlobalRank(rank) };
+        let wake = py.detach(|| self.shared.scheduler.attach(current.task));
+        current.swap_in(py)?;
+        CURRENT.set(Some(current));
+        if wake == Wake::Aborted { Err(aborted()) } else { Ok(()) }
+    }
+
+    /// Ends the task of this thread; others go on. The thread must not touch a rank's state after that.
+    fn finish(&self, py: Python<'_>) -> PyResult<()> {
+        let current = this(py)?;
+        CURRENT.set(None);
+        let stalled = self.shared.scheduler.finish(current.task);
+        if stalled { self.shared.on_stall.call0(py).map(drop) } else { Ok(()) }
+    }
+
+    /// Lets the other tasks run first.
+    fn yield_now(&self, py: Python<'_>) -> PyResult<()> {
+        let me = this(py)?;
+        me.settle(py, self.shared.scheduler.yield_now(me.task)).map(drop)
+    }
+
+    /// Lets time pass while others run.
+    fn sleep(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
+        let me = this(py)?;
+        let duration =
+            Duration::try_from_secs_f64(seconds).map_err(|e| PyValueError::new_err(e.to_string()))?;
+        me.settle(py, self.shared.scheduler.sleep(me.task, duration)).map(drop)
+    }
+
+    /// Waits for `wake(task)`: "ready", "timed-out" or "soft". `timeout` in seconds, None for ever.
+    #[pyo3(signature = (timeout = None, *, soft = false))]
+    fn block(&self, py: Python<'_>, timeout: Option<f64>, soft: bool) -> PyResult<&'static str> {
+        let me = this(py)?;
+        let wait = Wait { timeout: self::timeout(timeout)?, soft };
+        Ok(match me.settle(py, self.shared.scheduler.block(me.task, wait))? {
+            Wake::TimedOut => "timed-out",
+            Wake::Soft => "soft",
+            Wake::Ready | Wake::Aborted => "ready",
+        })
+    }
+
+    /// Makes a waiting task runnable; false if it was not waiting.
+    fn wake(&self, task: u32) -> bool {
+        self.shared.scheduler.wake(TaskId(task))
+    }
+
+    /// Before a system call that blocks for a reason outside this process: others run meanwhile.
+    fn go_outside(&self, py: Python<'_>) -> PyResult<()> {
+        let me = this(py)?;
+        self.shared.scheduler.go_outside(me.task);
+        Ok(())
+    }
+
+    /// After that call: waits for the turn.
+    fn come_back(&self, py: Python<'_>) -> PyResult<()> {
+        let me = this(py)?;
+        let wake = py.detach(|| self.shared.scheduler.come_back(me.task));
+        me.swap_in(py)?;
+        if wake == Wake::Aborted { Err(aborted()) } else { Ok(()) }
+    }
+
+    /// Wakes everybody; each wait raises RankAborted from now on.
+    fn abort(&self) {
+        self.shared.scheduler.abort();
+    }
+
+    /// Whether `abort` was called.
+    #[getter]
+    fn is_aborted(&self) -> bool {
+        self.shared.scheduler.is_aborted()
+    }
+
+    /// For the main thread: waits until all tasks but daemons ended; false after `seconds`. Runs signal handlers.
+    fn wait_over(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
+        let duration =
+            Duration::try_from_secs_f64(seconds).map_err(|e| PyValueError::new_err(e.to_string()))?;
+        let over = py.detach(|| self.shared.scheduler.wait_over(duration));
+        py.check_signals()?;
+        Ok(over)
+    }
+
+    /// The task that runs now (or None) and how often the baton changed hands so far.
+    fn holder(&self) -> (Option<u32>, u64) {
+        let (task, switches) = self.shared.scheduler.holder();
+        (task.map(|t| t.0), switches)
+    }
+
+    /// (task, rank, daemon, state) of every task; state is "runnable", "running", "blocked", "sleeping", "outside" or
+    /// "done".
+    fn tasks(&self) -> Vec<(u32, u32, bool, &'static str)> {
+        let name = |state| match state {
+            TaskState::Runnable => "runnable",
+            TaskState::Running => "running",
+            TaskState::Blocked => "blocked",
+            TaskState::Sleeping => "sleeping",
+            TaskState::Outside => "outside",
+            TaskState::Done => "done",
+        };
+        self.shared.scheduler.tasks().into_iter().map(|t| (t.task.0, t.owner.0, t.daemon, name(t.state))).collect()
+    }
+
+    /// From now on, every choice among runnable tasks is kept.
+    fn record_steps(&self) {
+        self.shared.scheduler.record_steps();
+    }
+
+    /// The choices kept so far: (runnable tasks, the one that ran).
+    fn steps(&self) -> Vec<(Vec<u32>, u32)> {
+        let plain = |s: allranks_sched::Step| (s.runnable.into_iter().map(|t| t.0).collect(), s.picked.0);
+        self.shared.scheduler.steps().into_iter().map(plain).collect()
+    }
+}
+
+/// The current task; an error on a thread that no rank started.
+pub(crate) fn this(_py: Python<'_>) -> PyResult<Current> {
+    current().ok_or_else(|| {
+        PyRuntimeError::new_err(
+            "this thread belongs to no rank: only threads that a rank started with threading.Thread can communicate",
+        )
+    })
+}

@@ -1,0 +1,20 @@
+//! The extension module `allranks._allranks`: bindings only, one file per concept.
+
+use pyo3::prelude::*;
+
+mod baton;
+mod locks;
+mod swap;
+
+#[pymodule]
+fn _allranks(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<baton::Baton>()?;
+    m.add("RankAborted", m.py().get_type::<baton::RankAborted>())?;
+    m.add_function(wrap_pyfunction!(baton::current_rank, m)?)?;
+    m.add_function(wrap_pyfunction!(baton::current_task, m)?)?;
+    m.add_function(wrap_pyfunction!(baton::forget_current_task, m)?)?;
+    m.add_class::<locks::PyLock>()?;
+    m.add_class::<locks::PyRLock>()?;
+    m.add_class::<swap::Swapper>()?;
+    Ok(())
+}

@@ -1,0 +1,1 @@
+"""Every rank of a distributed PyTorch program on one machine."""
