@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 mod baton;
+mod cli;
 mod locks;
 mod swap;
 
@@ -16,5 +17,9 @@ fn _allranks(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<locks::PyLock>()?;
     m.add_class::<locks::PyRLock>()?;
     m.add_class::<swap::Swapper>()?;
+    m.add_class::<cli::PyRunPlan>()?;
+    m.add_function(wrap_pyfunction!(cli::parse, m)?)?;
+    m.add_function(wrap_pyfunction!(cli::launch_refusal, m)?)?;
+    m.add_function(wrap_pyfunction!(cli::print_error, m)?)?;
     Ok(())
 }
