@@ -114,7 +114,8 @@ $(VENV_DEV): pyproject.toml $(VENV_RUN)
 	@touch $@
 
 $(BUILT): $(RUST) $(VENV_RUN)
-	PATH="$(abspath $(dir $(UV))):$$PATH" VIRTUAL_ENV="$(abspath $(VENV))" $(BIN)/maturin develop --release --quiet --uv
+	PATH="$(abspath $(dir $(UV))):$$PATH" VIRTUAL_ENV="$(abspath $(VENV))" \
+		$(BIN)/maturin develop --release --quiet --uv
 	@touch $@
 
 $(WHEEL): $(RUST) $(VENV_RUN) $(shell find python -name '*.py' -o -name '*.pyi' -o -name py.typed)
