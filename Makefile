@@ -115,7 +115,7 @@ $(VENV_DEV): pyproject.toml $(VENV_RUN)
 
 $(BUILT): $(RUST) $(VENV_RUN)
 	PATH="$(abspath $(dir $(UV))):$$PATH" VIRTUAL_ENV="$(abspath $(VENV))" \
-		$(BIN)/maturin develop --release --quiet --uv
+		$(BIN)/maturin develop --release --quiet --uv --group build
 	@touch $@
 
 $(WHEEL): $(RUST) $(VENV_RUN) $(shell find python -name '*.py' -o -name '*.pyi' -o -name py.typed)
