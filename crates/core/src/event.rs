@@ -50,6 +50,8 @@ pub struct OpRecord {
     pub input_splits: Vec<u64>,
     /// Elements (or rows) received from each member.
     pub output_splits: Vec<u64>,
+    /// Members of the group to be made, for [`OpKind::NewGroup`].
+    pub members: Vec<GlobalRank>,
     /// The caller goes on before it is complete.
     pub is_async: bool,
     /// The line of the user's program.

@@ -1,0 +1,212 @@
+//! The world of one rank, and its groups: positions, counts, and where events go.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+
+use allranks_core::{Bytes, Event, EventSink, GlobalRank, GroupId, GroupRank, OpKind, OpRecord, Seq, WorldSize};
+
+use super::{Fill, Rules};
+
+const KINDS: usize = OpKind::ALL.len();
+
+/// One rank of a world whose other ranks do not exist.
+pub struct OneRank {
+    rank: GlobalRank,
+    size: WorldSize,
+    fill: Fill,
+    groups: Mutex<Vec<Arc<Group>>>,
+    sink: RwLock<Option<Arc<dyn EventSink>>>,
+    wants_operations: AtomicBool,
+}
+
+/// A process group that the rank is in.
+#[derive(Debug)]
+pub struct Group {
+    /// Its id in this run.
+    pub id: GroupId,
+    /// Its name in torch, or its description.
+    pub name: Arc<str>,
+    /// Who the rank is, and what its peers hold.
+    pub rules: Rules,
+    collectives: AtomicU64,
+    messages: AtomicU64,
+    bytes: AtomicU64,
+    counts: [AtomicU64; KINDS],
+}
+
+/// What happened in a world so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Totals {
+    /// Operations by kind, without those that never happened.
+    pub operations: Vec<(OpKind, u64)>,
+    /// Name, size and the bytes that this rank would send, of each group in order of creation.
+    pub groups: Vec<(Arc<str>, u32, Bytes)>,
+}
+
+impl OneRank {
+    /// A world without groups.
+    pub fn new(rank: GlobalRank, size: WorldSize, fill: Fill) -> Self {
+        Self {
+            rank,
+            size,
+            fill,
+            groups: Mutex::default(),
+            sink: RwLock::default(),
+            wants_operations: AtomicBool::new(false),
+        }
+    }
+
+    /// The rank that runs.
+    pub fn rank(&self) -> GlobalRank {
+        self.rank
+    }
+
+    /// How many ranks the program sees.
+    pub fn size(&self) -> WorldSize {
+        self.size
+    }
+
+    /// What peers hold.
+    pub fn fill(&self) -> Fill {
+        self.fill
+    }
+
+    /// From now on events go to `sink`; `None`: nowhere.
+    ///
+    /// # Panics
+    /// If a sink panicked before.
+    pub fn set_sink(&self, sink: Option<Arc<dyn EventSink>>) {
+        let wants = sink.as_ref().is_some_and(|s| s.wants_operations());
+        self.wants_operations.store(wants, Ordering::Relaxed);
+        *self.sink.write().expect("sinks do not panic") = sink;
+    }
+
+    /// Whether to make an [`OpRecord`] at all.
+    pub fn wants_operations(&self) -> bool {
+        self.wants_operations.load(Ordering::Relaxed)
+    }
+
+    /// Hands an event on.
+    ///
+    /// # Panics
+    /// If a sink panicked before.
+    pub fn emit(&self, event: Event) {
+        if let Some(sink) = &*self.sink.read().expect("sinks do not panic") {
+            sink.emit(event);
+        }
+    }
+
+    /// A new group with this rank at `rank` of `members`.
+    ///
+    /// # Panics
+    /// If another thread panicked in here.
+    pub fn group(&self, name: &str, rank: GroupRank, members: &[GlobalRank]) -> Arc<Group> {
+        let mut groups = self.groups.lock().expect("nothing here panics");
+        let group = Arc::new(Group {
+            id: GroupId(u32::try_from(groups.len()).expect("fewer than 2^32 groups")),
+            name: name.into(),
+            rules: Rules { fill: self.fill, rank: rank.index(), size: members.len() },
+            collectives: AtomicU64::new(0),
+            messages: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            counts: [const { AtomicU64::new(0) }; KINDS],
+        });
+        groups.push(group.clone());
+        drop(groups);
+        if self.sink.read().expect("sinks do not panic").is_some() {
+            self.emit(Event::GroupCreated { group: group.id, name: group.name.clone(), members: members.into() });
+        }
+        group
+    }
+
+    /// Counts of all groups so far.
+    ///
+    /// # Panics
+    /// If another thread panicked in here.
+    pub fn totals(&self) -> Totals {
+        let groups = self.groups.lock().expect("nothing here panics");
+        let count = |at: usize| groups.iter().map(|g| g.counts[at].load(Ordering::Relaxed)).sum();
+        let operations = OpKind::ALL.iter().enumerate().map(|(at, &kind)| (kind, count(at)));
+        let entry = |g: &Arc<Group>| {
+            let size = u32::try_from(g.rules.size).expect("ranks are u32");
+            (g.name.clone(), size, Bytes(g.bytes.load(Ordering::Relaxed)))
+        };
+        Totals {
+            operations: operations.filter(|&(_, n)| n > 0).collect(),
+            groups: groups.iter().map(entry).collect(),
+        }
+    }
+}
+
+impl Group {
+    /// Counts an operation that reads `input` bytes, and returns its position.
+    pub fn issue(&self, kind: OpKind, input: u64, root: Option<GroupRank>) -> Seq {
+        self.counts[kind as usize].fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(sent(kind, input, root, &self.rules), Ordering::Relaxed);
+        let positions = if kind.is_p2p() { &self.messages } else { &self.collectives };
+        Seq(positions.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// How many collectives were issued.
+    pub fn collectives(&self) -> u64 {
+        self.collectives.load(Ordering::Relaxed)
+    }
+}
+
+/// The bytes that this rank would send; the same formulas as [`crate::bytes_moved`].
+fn sent(kind: OpKind, input: u64, root: Option<GroupRank>, rules: &Rules) -> u64 {
+    let (size, others) = (rules.size as u64, rules.size as u64 - 1);
+    let is_root = root.is_some_and(|r| r.index() == rules.rank);
+    match kind {
+        OpKind::AllReduce | OpKind::AllReduceCoalesced | OpKind::AllReduceSparse => 2 * input * others / size,
+        OpKind::AllGather | OpKind::AllGatherSingle | OpKind::AllGatherCoalesced => input * others,
+        OpKind::ReduceScatter
+        | OpKind::ReduceScatterSingle
+        | OpKind::ReduceScatterCoalesced
+        | OpKind::AllToAll
+        | OpKind::AllToAllSingle
+        | OpKind::Scatter => input * others / size,
+        OpKind::Broadcast if is_root => input * others,
+        OpKind::Reduce | OpKind::Gather if !is_root => input,
+        OpKind::Send => input,
+        OpKind::Broadcast
+        | OpKind::Reduce
+        | OpKind::Gather
+        | OpKind::Recv
+        | OpKind::Barrier
+        | OpKind::MonitoredBarrier
+        | OpKind::NewGroup => 0,
+    }
+}
+
+/// Keeps the last operations in memory.
+pub struct Ring {
+    capacity: usize,
+    records: Mutex<std::collections::VecDeque<Arc<OpRecord>>>,
+}
+
+impl Ring {
+    /// Keeps the last `capacity` operations.
+    pub fn new(capacity: usize) -> Self {
+        Self { capacity, records: Mutex::new(std::collections::VecDeque::with_capacity(capacity)) }
+    }
+
+    /// The operations kept, oldest first.
+    ///
+    /// # Panics
+    /// If another thread panicked in here.
+    pub fn records(&self) -> Vec<Arc<OpRecord>> {
+        self.records.lock().expect("nothing here panics").iter().cloned().collect()
+    }
+}
+
+impl EventSink for Ring {
+    fn emit(&self, event: Event) {
+        let Event::Issued(record) = event else { return };
+        let mut records = self.records.lock().expect("nothing here panics");
+        if records.len() == self.capacity {
+            records.pop_front();
+        }
+        records.push_back(record);
+    }
+}

@@ -1,0 +1,11 @@
+//! Plays the ranks of a distributed program in one process.
+//!
+//! Executors emit [`Event`](allranks_core::Event)s to a sink; they hold no files and print nothing.
+
+mod buffer;
+mod volume;
+mod world;
+
+pub use buffer::Buf;
+pub use volume::bytes_moved;
+pub use world::{Call, Issued, Refused, StoreWait, Ticket, World, WorldSummary};

@@ -1,0 +1,140 @@
+//! One process group: who is in it, what waits there.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use allranks_core::{GlobalRank, GroupId, GroupRank, OpKind, OpRecord, Profile, RankSet, Seq};
+
+use super::call::{Arrived, Call};
+use super::messages::Messages;
+use super::ticket::Ticket;
+
+/// How many collectives of each member are remembered for reports.
+const HISTORY: usize = 256;
+
+/// Collectives that count apart: a group is made, or watched over, beside the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stream {
+    Data,
+    NewGroup,
+    MonitoredBarrier,
+}
+
+impl Stream {
+    pub fn of(kind: OpKind) -> Self {
+        match kind {
+            OpKind::NewGroup => Stream::NewGroup,
+            OpKind::MonitoredBarrier => Stream::MonitoredBarrier,
+            _ => Stream::Data,
+        }
+    }
+}
+
+/// A collective that not all members have come to.
+pub(super) struct Slot {
+    pub arrived: Vec<Option<Arrived>>,
+    pub count: usize,
+}
+
+pub(super) struct Group {
+    pub key: Arc<str>,
+    pub name: Arc<str>,
+    pub members: Arc<[GlobalRank]>,
+    pub profile: Profile,
+    /// Members that have made their end of it.
+    pub joined: RankSet,
+    pub slots: BTreeMap<(Stream, Seq), Slot>,
+    pub messages: Messages,
+    pub operations: BTreeMap<OpKind, u64>,
+    pub bytes: u64,
+    next: BTreeMap<(Stream, GroupRank), u64>,
+    histories: BTreeMap<GroupRank, VecDeque<Arc<OpRecord>>>,
+    forgot: bool,
+}
+
+impl Group {
+    pub fn new(key: &str, name: &str, members: &[GlobalRank], profile: Profile) -> Self {
+        Self {
+            key: key.into(),
+            name: name.into(),
+            members: members.into(),
+            profile,
+            joined: RankSet::new(),
+            slots: BTreeMap::new(),
+            messages: Messages::default(),
+            operations: BTreeMap::new(),
+            bytes: 0,
+            next: BTreeMap::new(),
+            histories: BTreeMap::new(),
+            forgot: false,
+        }
+    }
+
+    pub fn next_seq(&self, me: GroupRank) -> u64 {
+        self.next.get(&(Stream::Data, me)).copied().unwrap_or(0)
+    }
+
+    /// Gives a call its place in the member's sequence.
+    pub fn number(&mut self, id: GroupId, me: GroupRank, mut call: Call) -> Arrived {
+        let record = &mut call.record;
+        record.group = id;
+        record.seq = if record.kind.is_p2p() {
+            self.messages.next_number(me)
+        } else {
+            let next = self.next.entry((Stream::of(record.kind), me)).or_default();
+            *next += 1;
+            Seq(*next - 1)
+        };
+        let record = call.record.clone();
+        let arrived = Arrived::new(record, call);
+        if Stream::of(arrived.record.kind) == Stream::Data && !arrived.record.kind.is_p2p() {
+            let history = self.histories.entry(me).or_default();
+            if history.len() == HISTORY {
+                history.pop_front();
+                self.forgot = true;
+            }
+            history.push_back(arrived.record.clone());
+        }
+        arrived
+    }
+
+    /// A member comes to a collective; if it is the last, all come out in the order of group ranks.
+    pub fn arrive(&mut self, me: GroupRank, call: Arrived) -> (Ticket, Option<Vec<Arrived>>) {
+        let key = (Stream::of(call.record.kind), call.record.seq);
+        let size = self.members.len();
+        let slot = self
+            .slots
+            .entry(key)
+            .or_insert_with(|| Slot { arrived: std::iter::repeat_with(|| None).take(size).collect(), count: 0 });
+        let ticket = call.ticket.clone();
+        let before = slot.arrived[me.index()].replace(call);
+        assert!(before.is_none(), "a member's positions are numbered without repetition");
+        slot.count += 1;
+        if slot.count < size {
+            return (ticket, None);
+        }
+        let slot = self.slots.remove(&key).expect("just filled");
+        (ticket, Some(slot.arrived.into_iter().flatten().collect()))
+    }
+
+    /// A send or a receive; with its other side, the send comes first.
+    pub fn message(&mut self, me: GroupRank, call: Arrived) -> (Ticket, Option<Vec<Arrived>>) {
+        let ticket = call.ticket.clone();
+        (ticket, self.messages.post(self.profile, me, call).map(|(send, recv)| vec![send, recv]))
+    }
+
+    /// Messages of a rank that still wait for their receiver and that the program never waited for.
+    pub fn unwaited_sends(&self, rank: GlobalRank) -> Vec<Arc<OpRecord>> {
+        let pending = self.messages.sends().filter(|(_, c)| c.record.rank == rank && !c.ticket.was_waited());
+        pending.map(|(_, c)| c.record.clone()).collect()
+    }
+
+    pub fn history(&self, me: GroupRank) -> Vec<Arc<OpRecord>> {
+        self.histories.get(&me).into_iter().flatten().cloned().collect()
+    }
+
+    /// Every collective of every member, unless there were too many to remember.
+    pub fn whole_histories(&self) -> Option<Vec<Vec<Arc<OpRecord>>>> {
+        (!self.forgot).then(|| (0..self.members.len() as u32).map(|r| self.history(GroupRank(r))).collect())
+    }
+}

@@ -1,0 +1,289 @@
+//! All ranks of a program, with real data.
+//!
+//! A rank *issues* an operation and gets a [`Ticket`]. A collective is carried out by the member that comes last, a
+//! message by the side that comes second; then its tickets are done and who waits for them is woken. Nobody blocks in
+//! here: waiting is a matter of the scheduler, which the caller drives.
+
+mod call;
+mod execute;
+mod group;
+mod messages;
+mod stall;
+mod ticket;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use allranks_check::{Failure, crossed_sites, failures, meeting, message};
+use allranks_core::{
+    Bytes, Event, EventSink, Finding, FindingId, GlobalRank, GroupId, GroupRank, OpKind, OpRecord, Profile, RankSet,
+    Severity,
+};
+use allranks_sched::{Scheduler, TaskId};
+
+pub use call::{Call, Refused};
+use group::Group;
+pub use stall::StoreWait;
+pub use ticket::Ticket;
+
+use crate::volume::bytes_moved;
+
+/// What became of an operation when it was issued.
+#[derive(Debug)]
+pub enum Issued {
+    /// It waits for others.
+    Pending(Ticket),
+    /// It is complete. `others` are the tickets of the other participants, which just became done too.
+    Done {
+        /// The caller's ticket.
+        ticket: Ticket,
+        /// Everybody else's.
+        others: Vec<Ticket>,
+    },
+    /// It met others and disagrees: the run was aborted and nothing was carried out.
+    Disagrees,
+}
+
+/// Counts for the closing line.
+#[derive(Clone, Debug, Default)]
+pub struct WorldSummary {
+    /// Operations by kind, one for each rank that issued it.
+    pub operations: BTreeMap<OpKind, u64>,
+    /// Bytes that would move on each group, summed over ranks, in the order in which the groups were made.
+    pub bytes: Vec<(Arc<str>, Bytes)>,
+}
+
+/// The state that all ranks share; see the module's documentation.
+pub struct World {
+    scheduler: Arc<Scheduler>,
+    sink: Arc<dyn EventSink>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    groups: Vec<Group>,
+    findings: Vec<Finding>,
+    failures: Vec<Failure>,
+    /// Ready-made findings of ranks that may die of an exception; see [`World::suspect`].
+    suspects: BTreeMap<GlobalRank, Finding>,
+    ended: RankSet,
+    waits: BTreeMap<TaskId, (GlobalRank, Ticket)>,
+    aborted: bool,
+}
+
+impl World {
+    /// Without groups.
+    pub fn new(scheduler: Arc<Scheduler>, sink: Arc<dyn EventSink>) -> Self {
+        // Threads that share out large copies must not inherit the affinity of the first rank that needs them.
+        let _ = rayon::current_num_threads();
+        Self { scheduler, sink, inner: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("no thread panics while it holds the world")
+    }
+
+    /// The group of this `key` and these members, for `rank` to join. The first call makes it; a rank that joins the
+    /// same key again (after it destroyed its process groups) gets a new one, the same as the others that do.
+    pub fn join_group(
+        &self,
+        key: &str,
+        name: &str,
+        members: &[GlobalRank],
+        profile: Profile,
+        rank: GlobalRank,
+    ) -> GroupId {
+        let mut inner = self.lock();
+        let known = inner
+            .groups
+            .iter()
+            .position(|g| &*g.key == key && &*g.members == members && !g.joined.contains(rank));
+        let at = known.unwrap_or_else(|| {
+            inner.groups.push(Group::new(key, name, members, profile));
+            inner.groups.len() - 1
+        });
+        inner.groups[at].joined.insert(rank);
+        let group = GroupId(u32::try_from(at).expect("fewer than 2^32 groups"));
+        if known.is_none() {
+            let (name, members) = (inner.groups[at].name.clone(), inner.groups[at].members.clone());
+            drop(inner);
+            self.sink.emit(Event::GroupCreated { group, name, members });
+        }
+        group
+    }
+
+    /// Issues an operation of member `me` of `group`.
+    ///
+    /// # Errors
+    /// [`Refused`]: the arguments are wrong by themselves; nothing happened.
+    pub fn issue(&self, group: GroupId, me: GroupRank, call: Call) -> Result<Issued, Refused> {
+        let mut inner = self.lock();
+        if inner.aborted {
+            return Ok(Issued::Disagrees);
+        }
+        let state = &mut inner.groups[group.0 as usize];
+        call.check(state.profile, state.members.len(), me)?;
+        let call = state.number(group, me, call);
+        let record = call.record.clone();
+        *state.operations.entry(record.kind).or_default() += 1;
+        state.bytes += bytes_moved(&record, state.members.len() as u64, me.0).0;
+        if self.sink.wants_operations() {
+            self.sink.emit(Event::Issued(record.clone()));
+        }
+        let (ticket, met) = if record.kind.is_p2p() { state.message(me, call) } else { state.arrive(me, call) };
+        let Some(met) = met else { return Ok(Issued::Pending(ticket)) };
+        let name = state.name.clone();
+        let records: Vec<&OpRecord> = met.iter().map(|c| &*c.record).collect();
+        let disagreement = if record.kind.is_p2p() {
+            message(&name, records[0], records[1])
+        } else {
+            meeting(&name, &records)
+        };
+        if let Some(finding) = disagreement {
+            drop(inner);
+            self.stop(vec![finding]);
+            return Ok(Issued::Disagrees);
+        }
+        let (profile, size) = (state.profile, state.members.len());
+        drop(inner);
+        execute::execute(profile, size, &met);
+        let others = met.iter().map(|c| c.ticket.clone()).filter(|t| !t.is(&ticket)).collect();
+        for call in &met {
+            for task in call.ticket.complete() {
+                self.scheduler.wake(task);
+            }
+        }
+        if self.sink.wants_operations() {
+            self.sink.emit(Event::Completed { group, seq: record.seq, kind: record.kind });
+        }
+        Ok(Issued::Done { ticket, others })
+    }
+
+    /// Notes that `task` of `rank` is about to wait for a ticket, so that a stall can be explained.
+    /// [`stop_waiting`](Self::stop_waiting) takes it back.
+    pub fn start_waiting(&self, task: TaskId, rank: GlobalRank, ticket: &Ticket) {
+        ticket.add_waiter(task);
+        self.lock().waits.insert(task, (rank, ticket.clone()));
+    }
+
+    /// The task does not wait any more.
+    pub fn stop_waiting(&self, task: TaskId, ticket: &Ticket) {
+        ticket.remove_waiter(task);
+        self.lock().waits.remove(&task);
+    }
+
+    /// Keeps a finding in case `rank` dies of the exception that it is about to get: it then takes the place of
+    /// `rank-failed`. A later suspicion replaces an earlier one.
+    pub fn suspect(&self, rank: GlobalRank, finding: Finding) {
+        self.lock().suspects.insert(rank, finding);
+    }
+
+    /// Reports a finding; errors do not abort the run by themselves.
+    pub fn find(&self, finding: Finding) {
+        self.sink.emit(Event::Found(Box::new(finding.clone())));
+        let mut inner = self.lock();
+        if let Some(same) = inner.findings.iter_mut().find(|f| same_but_for_ranks(f, &finding)) {
+            same.ranks.extend(finding.ranks.iter());
+            for location in finding.locations {
+                if !same.locations.contains(&location) {
+                    same.locations.push(location);
+                }
+            }
+        } else {
+            inner.findings.push(finding);
+        }
+    }
+
+    /// Reports findings and ends the run: every rank that waits, or will, is told so. Only the first call reports.
+    pub fn stop(&self, findings: Vec<Finding>) {
+        let first = !std::mem::replace(&mut self.lock().aborted, true);
+        if first {
+            for finding in findings {
+                self.find(finding);
+            }
+        }
+        self.scheduler.abort();
+    }
+
+    /// A rank raised, or exited with a status other than 0.
+    pub fn rank_failed(&self, failure: Failure) {
+        self.lock().failures.push(failure);
+    }
+
+    /// A rank ended, in whatever way. Returns what it left behind: messages that nobody has received yet and that it
+    /// never waited for.
+    pub fn rank_ended(&self, rank: GlobalRank, ok: bool) -> Vec<Arc<OpRecord>> {
+        let mut inner = self.lock();
+        inner.ended.insert(rank);
+        let left = if inner.aborted {
+            Vec::new()
+        } else {
+            inner.groups.iter().flat_map(|g| g.unwaited_sends(rank)).collect()
+        };
+        drop(inner);
+        self.sink.emit(Event::RankEnded { rank, ok });
+        left
+    }
+
+    /// All findings so far, failed ranks and what can be said only at the end included; errors first come first.
+    pub fn findings(&self) -> Vec<Finding> {
+        let inner = self.lock();
+        let suspects: BTreeSet<GlobalRank> = inner
+            .failures
+            .iter()
+            .map(|f| f.rank)
+            .filter(|r| inner.suspects.contains_key(r))
+            .collect();
+        let (known, plain): (Vec<Failure>, Vec<Failure>) =
+            inner.failures.iter().cloned().partition(|f| suspects.contains(&f.rank));
+        let mut all = failures(&plain);
+        for failure in &known {
+            let finding = &inner.suspects[&failure.rank];
+            if !all.iter().any(|f| same_but_for_ranks(f, finding)) {
+                all.push(finding.clone());
+            }
+        }
+        all.extend(inner.findings.iter().cloned());
+        if !inner.aborted {
+            for group in &inner.groups {
+                if let Some(histories) = group.whole_histories() {
+                    all.extend(crossed_sites(&group.name, &histories));
+                }
+            }
+        }
+        all
+    }
+
+    /// Whether any finding but failed ranks is an error.
+    pub fn has_error(&self) -> bool {
+        self.findings().iter().any(|f| f.severity == Severity::Error && f.id != FindingId::RankFailed)
+    }
+
+    /// Counts so far.
+    pub fn summary(&self) -> WorldSummary {
+        let inner = self.lock();
+        let mut summary = WorldSummary::default();
+        for group in &inner.groups {
+            for (kind, n) in &group.operations {
+                *summary.operations.entry(*kind).or_default() += n;
+            }
+            if group.bytes > 0 {
+                summary.bytes.push((group.name.clone(), Bytes(group.bytes)));
+            }
+        }
+        summary
+    }
+
+    /// Position of the next collective of a member: how many it has issued.
+    pub fn next_seq(&self, group: GroupId, me: GroupRank) -> u64 {
+        self.lock().groups[group.0 as usize].next_seq(me)
+    }
+}
+
+fn same_but_for_ranks(a: &Finding, b: &Finding) -> bool {
+    a.id == b.id && a.group == b.group && a.op == b.op && a.seq == b.seq && a.rule == b.rule && {
+        let lines = |f: &Finding| f.locations.iter().map(|l| l.site.clone()).collect::<BTreeSet<_>>();
+        lines(a) == lines(b)
+    }
+}
