@@ -1,8 +1,9 @@
 //! The scheduler as Python sees it: who runs, on which thread, and what is swapped when another rank's turn comes.
 
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use allranks_core::GlobalRank;
@@ -24,12 +25,21 @@ const NOBODY: u32 = u32::MAX;
 
 /// Everything that rank threads share.
 pub(crate) struct Shared {
-    pub scheduler: Scheduler,
+    pub scheduler: Arc<Scheduler>,
     swapper: Option<Py<Swapper>>,
     /// Called, with the baton held, when nobody can go on. Must call `abort`.
     on_stall: Py<PyAny>,
     /// Whose state is in place.
     in_place: AtomicU32,
+    /// The number by which Python knows the thread of a task.
+    idents: Mutex<BTreeMap<TaskId, u64>>,
+}
+
+impl Shared {
+    /// Every task whose thread has come, with that thread's number.
+    pub fn threads(&self) -> BTreeMap<TaskId, u64> {
+        self.idents.lock().expect("never poisoned").clone()
+    }
 }
 
 /// The task of the current thread.
@@ -133,7 +143,15 @@ impl Baton {
             "random" => Scheduler::new(Random::new(seed)),
             other => return Err(PyValueError::new_err(format!("unknown schedule {other:?}"))),
         };
-        Ok(Self { shared: Arc::new(Shared { scheduler, swapper, on_stall, in_place: AtomicU32::new(NOBODY) }) })
+        Ok(Self {
+            shared: Arc::new(Shared {
+                scheduler: Arc::new(scheduler),
+                swapper,
+                on_stall,
+                in_place: AtomicU32::new(NOBODY),
+                idents: Mutex::default(),
+            }),
+        })
     }
 
     /// Makes a runnable task of a rank and returns its id; a thread must `attach` to it.
@@ -151,8 +169,8 @@ impl Baton {
     fn attach(&self, py: Python<'_>, task: u32, rank: u32) -> PyResult<()> {
         let current = Current { shared: self.shared.clone(), task: TaskId(task), rank: GlobalRank(rank) };
         let wake = py.detach(|| self.shared.scheduler.attach(current.task));
+        CURRENT.set(Some(current.clone())); // Before the swap: readers and writers may ask whose turn it is.
         current.swap_in(py)?;
-        CURRENT.set(Some(current));
         if wake == Wake::Aborted { Err(aborted()) } else { Ok(()) }
     }
 
@@ -161,6 +179,12 @@ impl Baton {
         let current = this(py)?;
         CURRENT.set(None);
         let stalled = self.shared.scheduler.finish(current.task);
+        if stalled { self.shared.on_stall.call0(py).map(drop) } else { Ok(()) }
+    }
+
+    /// Ends a task of another thread, which never runs again: its process is gone.
+    fn abandon(&self, py: Python<'_>, task: u32) -> PyResult<()> {
+        let stalled = self.shared.scheduler.finish(TaskId(task));
         if stalled { self.shared.on_stall.call0(py).map(drop) } else { Ok(()) }
     }
 
@@ -173,8 +197,7 @@ impl Baton {
     /// Lets time pass while others run.
     fn sleep(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
         let me = this(py)?;
-        let duration =
-            Duration::try_from_secs_f64(seconds).map_err(|e| PyValueError::new_err(e.to_string()))?;
+        let duration = Duration::try_from_secs_f64(seconds).map_err(|e| PyValueError::new_err(e.to_string()))?;
         me.settle(py, self.shared.scheduler.sleep(me.task, duration)).map(drop)
     }
 
@@ -223,8 +246,7 @@ impl Baton {
 
     /// For the main thread: waits until all tasks but daemons ended; false after `seconds`. Runs signal handlers.
     fn wait_over(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
-        let duration =
-            Duration::try_from_secs_f64(seconds).map_err(|e| PyValueError::new_err(e.to_string()))?;
+        let duration = Duration::try_from_secs_f64(seconds).map_err(|e| PyValueError::new_err(e.to_string()))?;
         let over = py.detach(|| self.shared.scheduler.wait_over(duration));
         py.check_signals()?;
         Ok(over)
@@ -248,6 +270,11 @@ impl Baton {
             TaskState::Done => "done",
         };
         self.shared.scheduler.tasks().into_iter().map(|t| (t.task.0, t.owner.0, t.daemon, name(t.state))).collect()
+    }
+
+    /// The number by which Python knows the thread of each task.
+    fn threads(&self) -> BTreeMap<u32, u64> {
+        self.shared.threads().into_iter().map(|(task, ident)| (task.0, ident)).collect()
     }
 
     /// From now on, every choice among runnable tasks is kept.

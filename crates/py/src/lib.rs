@@ -5,7 +5,10 @@ use pyo3::prelude::*;
 mod baton;
 mod cli;
 mod locks;
+mod site;
 mod swap;
+mod tensor;
+mod world;
 
 #[pymodule]
 fn _allranks(m: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -17,6 +20,14 @@ fn _allranks(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<locks::PyLock>()?;
     m.add_class::<locks::PyRLock>()?;
     m.add_class::<swap::Swapper>()?;
+    m.add_function(wrap_pyfunction!(site::set_code_paths, m)?)?;
+    m.add_function(wrap_pyfunction!(site::user_site, m)?)?;
+    m.add_class::<world::PyWorld>()?;
+    m.add_class::<world::Member>()?;
+    m.add_class::<world::PyTicket>()?;
+    m.add("NeedsStaging", m.py().get_type::<world::NeedsStaging>())?;
+    m.add_function(wrap_pyfunction!(world::reduce_op_of, m)?)?;
+    m.add_function(wrap_pyfunction!(world::dtype_name, m)?)?;
     m.add_class::<cli::PyRunPlan>()?;
     m.add_function(wrap_pyfunction!(cli::parse, m)?)?;
     m.add_function(wrap_pyfunction!(cli::launch_refusal, m)?)?;

@@ -1,0 +1,511 @@
+//! All ranks with real data: the engine's world as Python sees it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use allranks_check::Failure;
+use allranks_core::{
+    CallSite, Finding, FindingId, GlobalRank, GroupId, GroupRank, Location, NullSink, OpKind, OpRecord, Profile,
+    ReduceOp, Seq, Severity, Tag,
+};
+use allranks_engine::{Call, Issued, Refused, StoreWait, Ticket, World};
+use allranks_sched::{TaskId, Wait, Wake};
+use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use smallvec::SmallVec;
+
+use crate::baton::{self, Baton, Shared};
+use crate::tensor::{meta_of, plain};
+use crate::{site, tensor};
+
+pyo3::create_exception!(
+    allranks._allranks,
+    NeedsStaging,
+    pyo3::exceptions::PyException,
+    "A tensor is not dense CPU memory: hand in a dense copy instead."
+);
+
+fn parse<T: std::str::FromStr>(text: &str) -> PyResult<T>
+where
+    T::Err: std::fmt::Display,
+{
+    text.parse().map_err(|e: T::Err| PyValueError::new_err(e.to_string()))
+}
+
+/// One exhaustive place where a refusal becomes the exception that the backend raises.
+fn refused(refused: &Refused) -> PyErr {
+    let message = refused.message.clone();
+    match refused.exception {
+        "ValueError" => PyValueError::new_err(message),
+        "TypeError" => PyTypeError::new_err(message),
+        "NotImplementedError" => PyNotImplementedError::new_err(message),
+        _ => PyRuntimeError::new_err(message),
+    }
+}
+
+fn call_site(file: &str, line: u32, function: &str) -> CallSite {
+    CallSite { file: file.into(), line, function: function.into() }
+}
+
+/// What all ranks of a run share.
+#[pyclass(frozen, module = "allranks._allranks", name = "World")]
+pub(crate) struct PyWorld {
+    shared: Arc<Shared>,
+    pub engine: Arc<World>,
+}
+
+#[pymethods]
+impl PyWorld {
+    #[new]
+    fn new(baton: &Baton) -> Self {
+        let engine = World::new(baton.shared.scheduler.clone(), Arc::new(NullSink));
+        Self { shared: baton.shared.clone(), engine: Arc::new(engine) }
+    }
+
+    /// `rank`'s end of a group. Members are global ranks in the order of group ranks; `profile` is "gloo" or "nccl".
+    fn join(&self, key: &str, name: &str, members: Vec<u32>, profile: &str, rank: u32) -> PyResult<Member> {
+        let members: Vec<GlobalRank> = members.into_iter().map(GlobalRank).collect();
+        let me = members
+            .iter()
+            .position(|m| m.0 == rank)
+            .ok_or_else(|| PyValueError::new_err(format!("rank {rank} is not a member of group {name}")))?;
+        let group = self.engine.join_group(key, name, &members, parse::<Profile>(profile)?, GlobalRank(rank));
+        Ok(Member { engine: self.engine.clone(), group, me: GroupRank(me as u32), rank: GlobalRank(rank) })
+    }
+
+    /// A rank raised or exited with a status other than 0: where (if known) and what.
+    #[pyo3(signature = (rank, file, line, function, message))]
+    fn rank_failed(&self, rank: u32, file: Option<&str>, line: u32, function: &str, message: String) {
+        let site = file.map(|file| call_site(file, line, function));
+        self.engine.rank_failed(Failure { rank: GlobalRank(rank), site, message });
+    }
+
+    /// A rank ended. Messages that it left without a receiver and never waited for become a warning.
+    fn rank_ended(&self, rank: u32, ok: bool) {
+        for op in self.engine.rank_ended(GlobalRank(rank), ok) {
+            self.engine.find(unwaited(&op));
+        }
+    }
+
+    /// Reports something that Python noticed. `locations` are (rank, file, line, function, what).
+    #[pyo3(signature = (id, severity, headline, locations, *, ranks, hints = vec![], rule = "definite", group = None))]
+    #[expect(clippy::too_many_arguments, reason = "keywords of a Python function")]
+    fn find(
+        &self,
+        id: &str,
+        severity: &str,
+        headline: String,
+        locations: Vec<(u32, String, u32, String, String)>,
+        ranks: Vec<u32>,
+        hints: Vec<String>,
+        rule: &str,
+        group: Option<&str>,
+    ) -> PyResult<()> {
+        let finding = finding(id, severity, headline, locations, ranks, hints, rule, group)?;
+        self.engine.find(finding);
+        Ok(())
+    }
+
+    /// The same, held back until `rank` dies of the exception that it is about to get.
+    #[pyo3(signature = (rank, id, severity, headline, locations, *, ranks, hints = vec![], rule = "definite", group = None))]
+    #[expect(clippy::too_many_arguments, reason = "keywords of a Python function")]
+    fn suspect(
+        &self,
+        rank: u32,
+        id: &str,
+        severity: &str,
+        headline: String,
+        locations: Vec<(u32, String, u32, String, String)>,
+        ranks: Vec<u32>,
+        hints: Vec<String>,
+        rule: &str,
+        group: Option<&str>,
+    ) -> PyResult<()> {
+        let finding = finding(id, severity, headline, locations, ranks, hints, rule, group)?;
+        self.engine.suspect(GlobalRank(rank), finding);
+        Ok(())
+    }
+
+    /// Nobody can go on: finds out why and ends the run. `stores` are (task, keys) of tasks that wait for a store.
+    #[pyo3(signature = (stores = vec![]))]
+    fn stall(&self, py: Python<'_>, stores: Vec<(u32, Vec<String>)>) -> PyResult<()> {
+        let sites = self.sites(py)?;
+        self.engine.stalled(&sites, &store_waits(stores));
+        Ok(())
+    }
+
+    /// Where each blocked task stands: (rank, (file, line, function) or None, what it does).
+    #[pyo3(signature = (stores = vec![]))]
+    fn standing(
+        &self,
+        py: Python<'_>,
+        stores: Vec<(u32, Vec<String>)>,
+    ) -> PyResult<Vec<(u32, Option<(String, u32, String)>, String)>> {
+        let sites = self.sites(py)?;
+        let plain = |s: CallSite| (s.file.to_string(), s.line, s.function.to_string());
+        let all = self.engine.standing(&sites, &store_waits(stores));
+        Ok(all.into_iter().map(|(rank, site, what)| (rank.0, site.map(plain), what)).collect())
+    }
+
+    /// Whether a finding other than failed ranks is an error.
+    #[getter]
+    fn has_error(&self) -> bool {
+        self.engine.has_error()
+    }
+
+    /// Operations by kind, and (group, bytes that would move).
+    fn summary(&self) -> (BTreeMap<String, u64>, Vec<(String, u64)>) {
+        let summary = self.engine.summary();
+        let operations = summary.operations.into_iter().map(|(k, n)| (k.name().to_owned(), n)).collect();
+        (operations, summary.bytes.into_iter().map(|(name, b)| (name.to_string(), b.0)).collect())
+    }
+}
+
+impl PyWorld {
+    /// Where every task stands, by a look at all Python stacks.
+    fn sites(&self, py: Python<'_>) -> PyResult<BTreeMap<TaskId, CallSite>> {
+        let frames = py.import("sys")?.call_method0("_current_frames")?.cast_into::<PyDict>()?;
+        let mut sites = BTreeMap::new();
+        for (task, ident) in self.shared.threads() {
+            let Some(frame) = frames.get_item(ident)? else { continue };
+            if let Some(site) = site::site_of(py, frame)? {
+                sites.insert(task, site);
+            }
+        }
+        Ok(sites)
+    }
+}
+
+fn store_waits(stores: Vec<(u32, Vec<String>)>) -> Vec<StoreWait> {
+    stores.into_iter().map(|(task, keys)| StoreWait { task: TaskId(task), keys }).collect()
+}
+
+#[expect(clippy::too_many_arguments, reason = "one for each field")]
+fn finding(
+    id: &str,
+    severity: &str,
+    headline: String,
+    locations: Vec<(u32, String, u32, String, String)>,
+    ranks: Vec<u32>,
+    hints: Vec<String>,
+    rule: &str,
+    group: Option<&str>,
+) -> PyResult<Finding> {
+    let id = FindingId::ALL.iter().copied().find(|i| i.name() == id);
+    let severity = match severity {
+        "error" => Severity::Error,
+        "warning" => Severity::Warning,
+        other => return Err(PyValueError::new_err(format!("unknown severity {other:?}"))),
+    };
+    Ok(Finding {
+        id: id.ok_or_else(|| PyValueError::new_err("unknown finding id"))?,
+        severity,
+        headline,
+        ranks: ranks.into_iter().map(GlobalRank).collect(),
+        group: group.map(Into::into),
+        op: None,
+        seq: None,
+        locations: locations
+            .into_iter()
+            .map(|(rank, file, line, function, what)| Location {
+                rank: GlobalRank(rank),
+                site: call_site(&file, line, &function),
+                what,
+            })
+            .collect(),
+        hints,
+        rule: rule.to_owned(),
+    })
+}
+
+fn unwaited(op: &Arc<OpRecord>) -> Finding {
+    let what = allranks_check::describe(op);
+    Finding {
+        id: FindingId::UnwaitedWork,
+        severity: Severity::Warning,
+        headline: format!("rank {} ended without waiting for its {what}, which nobody has received yet", op.rank),
+        ranks: [op.rank].into_iter().collect(),
+        group: None,
+        op: Some(op.kind),
+        seq: None,
+        locations: op.site.clone().map(|site| Location { rank: op.rank, site, what }).into_iter().collect(),
+        hints: vec!["keep the Work that isend returns and call wait() on it".to_owned()],
+        rule: "gloo, nccl: the message may be lost when the sender ends".to_owned(),
+    }
+}
+
+/// One rank's end of a group.
+#[pyclass(frozen, module = "allranks._allranks")]
+pub(crate) struct Member {
+    engine: Arc<World>,
+    group: GroupId,
+    me: GroupRank,
+    rank: GlobalRank,
+}
+
+fn reduce_op(code: u8) -> PyResult<ReduceOp> {
+    // The values of torch's ReduceOp.RedOpType.
+    Ok(match code {
+        0 => ReduceOp::Sum,
+        1 => ReduceOp::Avg,
+        2 => ReduceOp::Product,
+        3 => ReduceOp::Min,
+        4 => ReduceOp::Max,
+        5 => ReduceOp::Band,
+        6 => ReduceOp::Bor,
+        7 => ReduceOp::Bxor,
+        8 => ReduceOp::PremulSum,
+        other => {
+            return Err(PyNotImplementedError::new_err(format!("allranks does not know reduce op number {other}")));
+        }
+    })
+}
+
+/// What a list of tensors turns into: their memory, and what is known of them without it.
+type Lists = (SmallVec<[allranks_engine::Buf; 1]>, SmallVec<[allranks_core::TensorMeta; 1]>);
+
+fn buffers(tensors: &Bound<'_, PyList>) -> PyResult<Lists> {
+    let mut lists = Lists::default();
+    for tensor in tensors.iter() {
+        let Some((buf, meta)) = plain(&tensor)? else { return Err(NeedsStaging::new_err(())) };
+        lists.0.push(buf);
+        lists.1.push(meta);
+    }
+    Ok(lists)
+}
+
+#[pymethods]
+impl Member {
+    /// Issues an operation on dense CPU tensors (see the engine's `Call` for which kind takes which). With
+    /// `asynchronous` False it also waits and returns None; otherwise it returns a Ticket.
+    ///
+    /// `op` is (number of torch's RedOpType, factor of PREMUL_SUM). Splits count elements. `root` is a group rank: the
+    /// root or the peer. `finish` is called, by whichever rank completes the operation, when the data is there.
+    /// Raises NeedsStaging, before anything happened, if a tensor is not dense CPU memory.
+    #[pyo3(signature = (kind, inputs, outputs, *, op = None, root = None, tag = None, input_splits = vec![],
+                        output_splits = vec![], members = vec![], asynchronous = false, finish = None))]
+    #[expect(clippy::too_many_arguments, reason = "keywords of a Python function")]
+    fn issue(
+        &self,
+        py: Python<'_>,
+        kind: &str,
+        inputs: Bound<'_, PyList>,
+        outputs: Bound<'_, PyList>,
+        op: Option<(u8, f64)>,
+        root: Option<u32>,
+        tag: Option<i64>,
+        input_splits: Vec<u64>,
+        output_splits: Vec<u64>,
+        members: Vec<u32>,
+        asynchronous: bool,
+        finish: Option<Py<PyAny>>,
+    ) -> PyResult<Option<PyTicket>> {
+        let (input_bufs, input_metas) = buffers(&inputs)?;
+        let (output_bufs, output_metas) = buffers(&outputs)?;
+        let record = OpRecord {
+            rank: self.rank,
+            group: self.group,
+            seq: Seq(0),
+            kind: parse::<OpKind>(kind)?,
+            reduce_op: op.map(|(code, _)| reduce_op(code)).transpose()?,
+            root: root.map(GroupRank),
+            tag: tag.map(Tag),
+            inputs: input_metas,
+            outputs: output_metas,
+            input_splits,
+            output_splits,
+            members: members.into_iter().map(GlobalRank).collect(),
+            is_async: asynchronous,
+            site: site::here(py)?,
+        };
+        let call = Call {
+            record,
+            inputs: input_bufs,
+            outputs: output_bufs,
+            factor: op.map_or(1.0, |(_, factor)| factor),
+            keep: Some(Box::new((inputs.unbind(), outputs.unbind()))),
+            attachment: finish.map(|f| Box::new(f) as Box<_>),
+        };
+        self.carry_on(py, call, asynchronous)
+    }
+
+    /// An operation that Python carries out: all members bring a `payload`, and the one that comes last calls
+    /// `combine(payloads)`, in the order of group ranks. `tensors` are only described, in reports.
+    #[pyo3(signature = (kind, payload, combine, *, op, tensors, asynchronous))]
+    #[expect(clippy::too_many_arguments, reason = "keywords of a Python function")]
+    fn exchange(
+        &self,
+        py: Python<'_>,
+        kind: &str,
+        payload: Py<PyAny>,
+        combine: Bound<'_, PyAny>,
+        op: (u8, f64),
+        tensors: Vec<Bound<'_, PyAny>>,
+        asynchronous: bool,
+    ) -> PyResult<Option<PyTicket>> {
+        let inputs = tensors.iter().map(meta_of).collect::<PyResult<_>>()?;
+        let record = OpRecord {
+            rank: self.rank,
+            group: self.group,
+            seq: Seq(0),
+            kind: parse::<OpKind>(kind)?,
+            reduce_op: Some(reduce_op(op.0)?),
+            root: None,
+            tag: None,
+            inputs,
+            outputs: SmallVec::new(),
+            input_splits: Vec::new(),
+            output_splits: Vec::new(),
+            members: Vec::new(),
+            is_async: asynchronous,
+            site: site::here(py)?,
+        };
+        let call = Call {
+            record,
+            inputs: SmallVec::new(),
+            outputs: SmallVec::new(),
+            factor: op.1,
+            keep: None,
+            attachment: Some(Box::new((self.me, payload))),
+        };
+        let issued = self.engine.issue(self.group, self.me, call).map_err(|e| refused(&e))?;
+        let ticket = match issued {
+            Issued::Disagrees => return Err(baton::aborted()),
+            Issued::Pending(ticket) => ticket,
+            Issued::Done { ticket, others } => {
+                let mut brought: Vec<(GroupRank, Py<PyAny>)> = std::iter::once(&ticket)
+                    .chain(&others)
+                    .filter_map(Ticket::take_attachment)
+                    .filter_map(|a| a.downcast::<(GroupRank, Py<PyAny>)>().ok())
+                    .map(|b| *b)
+                    .collect();
+                brought.sort_by_key(|(rank, _)| *rank);
+                let payloads: Vec<Py<PyAny>> = brought.into_iter().map(|(_, p)| p).collect();
+                combine.call1((payloads,))?;
+                ticket
+            }
+        };
+        self.result(py, ticket, asynchronous)
+    }
+
+    /// How many collectives this member has issued.
+    fn next_seq(&self) -> u64 {
+        self.engine.next_seq(self.group, self.me)
+    }
+
+    /// This member's group rank.
+    #[getter]
+    fn group_rank(&self) -> u32 {
+        self.me.0
+    }
+
+    /// This member's global rank.
+    #[getter]
+    fn global_rank(&self) -> u32 {
+        self.rank.0
+    }
+}
+
+impl Member {
+    fn carry_on(&self, py: Python<'_>, call: Call, asynchronous: bool) -> PyResult<Option<PyTicket>> {
+        let issued = self.engine.issue(self.group, self.me, call).map_err(|e| refused(&e))?;
+        let ticket = match issued {
+            Issued::Disagrees => return Err(baton::aborted()),
+            Issued::Pending(ticket) => ticket,
+            Issued::Done { ticket, others } => {
+                for done in std::iter::once(&ticket).chain(&others) {
+                    finish(py, done)?;
+                }
+                ticket
+            }
+        };
+        self.result(py, ticket, asynchronous)
+    }
+
+    fn result(&self, py: Python<'_>, ticket: Ticket, asynchronous: bool) -> PyResult<Option<PyTicket>> {
+        let ticket = PyTicket { engine: self.engine.clone(), ticket };
+        if asynchronous {
+            return Ok(Some(ticket));
+        }
+        ticket.wait(py, None, false)?;
+        Ok(None)
+    }
+}
+
+/// Runs what the issuer wanted to happen on completion.
+fn finish(py: Python<'_>, ticket: &Ticket) -> PyResult<()> {
+    let Some(attachment) = ticket.take_attachment() else { return Ok(()) };
+    match attachment.downcast::<Py<PyAny>>() {
+        Ok(callable) => callable.call0(py).map(drop),
+        Err(_) => Ok(()),
+    }
+}
+
+/// A claim on an operation's completion.
+#[pyclass(frozen, module = "allranks._allranks", name = "Ticket")]
+pub(crate) struct PyTicket {
+    engine: Arc<World>,
+    ticket: Ticket,
+}
+
+#[pymethods]
+impl PyTicket {
+    /// Waits, at most `timeout` seconds (None: for ever): "done", "timed-out", or "soft": with `soft`, the wait is given
+    /// up when nobody else can go on either.
+    #[pyo3(signature = (timeout = None, soft = false))]
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>, soft: bool) -> PyResult<&'static str> {
+        self.ticket.set_waited();
+        if self.ticket.is_done() {
+            return Ok("done");
+        }
+        let me = baton::this(py)?;
+        let wait = Wait { timeout: baton::timeout(timeout)?, soft };
+        loop {
+            self.engine.start_waiting(me.task, me.rank, &self.ticket);
+            let settled = me.settle(py, me.shared.scheduler.block(me.task, wait));
+            self.engine.stop_waiting(me.task, &self.ticket);
+            let wake = settled?;
+            if self.ticket.is_done() {
+                return Ok("done");
+            }
+            match wake {
+                Wake::TimedOut => return Ok("timed-out"),
+                Wake::Soft => return Ok("soft"),
+                Wake::Ready | Wake::Aborted => {}
+            }
+        }
+    }
+
+    /// Whether the operation is complete; does not wait.
+    #[getter]
+    fn is_done(&self) -> bool {
+        self.ticket.is_done()
+    }
+
+    /// The sender's group rank, for a receive that is complete.
+    #[getter]
+    fn source(&self) -> Option<u32> {
+        self.ticket.source().map(|s| s.0)
+    }
+
+    /// The operation's position among the member's collectives.
+    #[getter]
+    fn seq(&self) -> u64 {
+        self.ticket.record().seq.0
+    }
+}
+
+/// Number and factor of a torch ReduceOp.
+#[pyfunction]
+pub(crate) fn reduce_op_of(py: Python<'_>, op: Bound<'_, PyAny>) -> PyResult<(u8, f64)> {
+    let code: u8 = op.getattr(intern!(py, "op"))?.getattr(intern!(py, "value"))?.extract()?;
+    Ok((code, 1.0))
+}
+
+/// The name of a torch dtype as allranks knows it; NotImplementedError if it does not.
+#[pyfunction]
+pub(crate) fn dtype_name(py: Python<'_>, dtype: Bound<'_, PyAny>) -> PyResult<&'static str> {
+    Ok(tensor::dtype_of(py, &dtype)?.name())
+}
