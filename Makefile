@@ -75,6 +75,7 @@ lint-python: $(BUILT) $(VENV_DEV)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	test -f python/allranks/_allranks.pyi # without a stub stubtest is content with anything
 	cd $(VENV) && MYPYPATH=../python bin/stubtest --concise allranks._allranks
 
 # Licences and sources of dependencies. cargo-deny takes minutes to build, so a missing one is skipped, except in CI.
