@@ -3,6 +3,7 @@
 //! Executors emit [`Event`](allranks_core::Event)s to a sink; they hold no files and print nothing.
 
 mod buffer;
+pub mod fake;
 mod volume;
 mod world;
 
