@@ -112,8 +112,8 @@ fn patience(blocking: bool, timeout: f64) -> PyResult<Option<Option<Duration>>> 
     if timeout == -1.0 {
         return Ok(Some(None));
     }
-    let duration = Duration::try_from_secs_f64(timeout)
-        .map_err(|_| PyOverflowError::new_err("timeout value is too large"))?;
+    let duration =
+        Duration::try_from_secs_f64(timeout).map_err(|_| PyOverflowError::new_err("timeout value is too large"))?;
     Ok(Some(Some(duration)))
 }
 
