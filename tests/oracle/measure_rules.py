@@ -1,10 +1,11 @@
-"""Measure what gloo refuses: one line per (operation, reduce op, dtype), written as TSV to stdout.
+"""Measure what gloo refuses, written as TSV to stdout.
 
     python tests/oracle/measure_rules.py > crates/numerics/data/rules-gloo.tsv
 
-Two real gloo processes on loopback run every operation once per reduce op and dtype. A row holds what each rank got:
-`ok`, or the exception type and the first line of its message. A row after an error uses a fresh group, because a
-refused operation may leave a broken one behind. The first line, starting with '#', names the torch version.
+Two real gloo processes on loopback run every operation once per reduce op and dtype. What a rank gets is `ok`, or the
+exception type and the first line of its message; if the ranks differ, what each gets, joined by ' | '. A row names an
+operation, a reduce op ('-' for none), what came out, and all dtypes for which it did. A case after an error uses a
+fresh group, because a refused operation may leave a broken one behind. The first line names the torch version.
 """
 
 import os
@@ -87,7 +88,8 @@ def worker(rank, path):
     cases = [(k, o, d) for k in REDUCING for o in OPS for d in DTYPES] + [(k, "-", d) for k in MOVING for d in DTYPES]
     if rank == 0:
         print(f"# torch {torch.__version__}, gloo, {N} ranks")
-        print("operation\treduce_op\tdtype\trank0\trank1")
+        print("operation\treduce_op\toutcome\tdtypes")
+    table = {}
     for kind, op, dtype in cases:
         if op == "-":
             mine = attempt(lambda: MOVING[kind](rank, dtype, group))
@@ -96,12 +98,14 @@ def worker(rank, path):
         store.set(f"{serial}/{rank}", mine)
         got = [store.get(f"{serial}/{r}").decode() for r in range(N)]
         serial += 1
-        if rank == 0:
-            sys.stdout.write("\t".join([kind, op, dtype, *got]) + "\n")
-            sys.stdout.flush()
+        outcome = got[0] if len(set(got)) == 1 else " | ".join(got)
+        table.setdefault((kind, op, outcome), []).append(dtype)
         if any(g != "ok" for g in got):
             dist.distributed_c10d._world.pg_coalesce_state.clear()
             group = dist.new_group(timeout=TIMEOUT)
+    if rank == 0:
+        for (kind, op, outcome), dtypes in table.items():
+            sys.stdout.write("\t".join([kind, op, outcome, " ".join(dtypes)]) + "\n")
     store.set(f"end/{rank}", "1")
     [store.get(f"end/{r}") for r in range(N)]
     sys.stdout.flush()

@@ -4,7 +4,7 @@
 //! equal to the real thing is the order of the fold, which operand is on which side, and where a value is rounded:
 //! [`Order`] says it, and golden files made by real gloo hold us to it.
 //!
-//! [`all_reduce`] and [`reduce_into`] reduce; [`uniform`] answers for `N` ranks that hold the same; `rules` says
+//! [`all_reduce`] and [`reduce_into`] reduce; [`uniform`] answers for `N` ranks that hold the same; [`rules`] says
 //! what a backend refuses, and how.
 
 #![deny(unsafe_op_in_unsafe_fn)]
@@ -16,6 +16,7 @@ mod half16;
 mod kernel;
 mod order;
 mod reduce;
+pub mod rules;
 mod uniform;
 
 pub use order::{Order, Place};

@@ -264,6 +264,11 @@ unsafe fn dispatch_call(call: Call<'_>) -> Result<(), Unsupported> {
             Dtype::Int32 => call.int::<i32>(),
             Dtype::Int8 => call.int::<i8>(),
             Dtype::Uint8 => call.int::<u8>(),
+            // NCCL's SUM of bools is their MAX, so that nothing wraps around; it has no AVG of them.
+            Dtype::Bool if !call.gloo() && call.how.op == ReduceOp::Avg => Err(Unsupported(call.how)),
+            Dtype::Bool if !call.gloo() && call.how.op == ReduceOp::Sum => {
+                call.run(Pick::<u8, true, false>(PhantomData))
+            }
             Dtype::Bool => call.int::<u8>().inspect(|()| call.normalise_bools()),
             Dtype::Int16 => call.beyond_gloo()?.int::<i16>(),
             Dtype::Uint64 => call.beyond_gloo()?.int::<u64>(),
