@@ -11,8 +11,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("allranks-numerics", &["allranks-core"]),
     ("allranks-check", &["allranks-core"]),
     ("allranks-trace", &["allranks-core"]),
+    ("allranks-store", &["allranks-core", "allranks-sched"]),
     ("allranks-report", &["allranks-core", "allranks-trace"]),
-    ("allranks-engine", &["allranks-check", "allranks-core", "allranks-numerics", "allranks-sched"]),
+    ("allranks-engine", &["allranks-check", "allranks-core", "allranks-numerics", "allranks-sched", "allranks-store"]),
     (
         "allranks-cli",
         &[
@@ -22,6 +23,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "allranks-numerics",
             "allranks-report",
             "allranks-sched",
+            "allranks-store",
             "allranks-trace",
         ],
     ),
@@ -35,6 +37,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "allranks-numerics",
             "allranks-report",
             "allranks-sched",
+            "allranks-store",
             "allranks-trace",
         ],
     ),
