@@ -18,9 +18,21 @@ pub fn bytes_moved(op: &OpRecord, size: u64, group_rank: u32) -> Bytes {
         | OpKind::ReduceScatterCoalesced
         | OpKind::AllToAll
         | OpKind::AllToAllSingle => input * others / size.max(1),
-        OpKind::Broadcast => if is_root { input * others } else { 0 },
+        OpKind::Broadcast => {
+            if is_root {
+                input * others
+            } else {
+                0
+            }
+        }
         OpKind::Scatter => input * others / size.max(1),
-        OpKind::Reduce | OpKind::Gather => if is_root { 0 } else { input },
+        OpKind::Reduce | OpKind::Gather => {
+            if is_root {
+                0
+            } else {
+                input
+            }
+        }
         OpKind::Send => input,
         OpKind::Recv | OpKind::Barrier | OpKind::MonitoredBarrier | OpKind::NewGroup => 0,
     })

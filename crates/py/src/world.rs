@@ -490,6 +490,17 @@ impl PyTicket {
         self.ticket.source().map(|s| s.0)
     }
 
+    /// The global rank that issued it.
+    #[getter]
+    fn rank(&self) -> u32 {
+        self.ticket.record().rank.0
+    }
+
+    /// Group ranks of the members who have not come, for a collective that is not complete.
+    fn absent(&self) -> Vec<u32> {
+        self.engine.absent(&self.ticket).into_iter().map(|r| r.0).collect()
+    }
+
     /// The operation's position among the member's collectives.
     #[getter]
     fn seq(&self) -> u64 {

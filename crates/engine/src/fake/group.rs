@@ -1,6 +1,6 @@
 //! The world of one rank, and its groups: positions, counts, and where events go.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use allranks_core::{Bytes, Event, EventSink, GlobalRank, GroupId, GroupRank, OpKind, OpRecord, Seq, WorldSize};
@@ -32,7 +32,14 @@ pub struct Group {
     messages: AtomicU64,
     bytes: AtomicU64,
     counts: [AtomicU64; KINDS],
+    /// One of the values below.
+    coalescing: AtomicU8,
 }
+
+const NOT_COALESCING: u8 = 0;
+const COALESCING: u8 = 1;
+/// Coalescing, and the position of what is coalesced is taken.
+const COALESCED: u8 = 2;
 
 /// What happened in a world so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,6 +117,7 @@ impl OneRank {
             messages: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             counts: [const { AtomicU64::new(0) }; KINDS],
+            coalescing: AtomicU8::new(NOT_COALESCING),
         });
         groups.push(group.clone());
         drop(groups);
@@ -143,8 +151,25 @@ impl Group {
     pub fn issue(&self, kind: OpKind, input: u64, root: Option<GroupRank>) -> Seq {
         self.counts[kind as usize].fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(sent(kind, input, root, &self.rules), Ordering::Relaxed);
-        let positions = if kind.is_p2p() { &self.messages } else { &self.collectives };
-        Seq(positions.fetch_add(1, Ordering::Relaxed))
+        if kind.is_p2p() {
+            return Seq(self.messages.fetch_add(1, Ordering::Relaxed));
+        }
+        match self.coalescing.load(Ordering::Relaxed) {
+            COALESCED => return Seq(self.collectives() - 1),
+            COALESCING => self.coalescing.store(COALESCED, Ordering::Relaxed),
+            _ => {}
+        }
+        Seq(self.collectives.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// From now on collectives share one position, until [`Group::end_coalescing`].
+    pub fn start_coalescing(&self) {
+        self.coalescing.store(COALESCING, Ordering::Relaxed);
+    }
+
+    /// Ends what [`Group::start_coalescing`] began.
+    pub fn end_coalescing(&self) {
+        self.coalescing.store(NOT_COALESCING, Ordering::Relaxed);
     }
 
     /// How many collectives were issued.

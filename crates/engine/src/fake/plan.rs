@@ -142,16 +142,15 @@ impl Rules {
         if self.fill == Fill::Uniform { Step::Copy { to, from } } else { Step::Peer(to) }
     }
 
-    /// One tensor in `N` equal parts: this rank's own part from `from`, the others from peers.
-    fn spread(&self, total: usize, from: Part) -> Steps {
+    /// A whole tensor: this rank's own part (`mine`) from `from`, the rest from peers. Under `uniform`, parts are equal.
+    fn spread(&self, tensor: usize, total: usize, mine: Range<usize>, from: Part) -> Steps {
         if self.fill == Fill::Uniform {
-            return smallvec![Step::Copy { to: out(0, 0..total), from }];
+            return smallvec![Step::Copy { to: out(tensor, 0..total), from }];
         }
-        let mine = self.rank * from.len..(self.rank + 1) * from.len;
         smallvec![
-            Step::Peer(out(0, 0..mine.start)),
-            Step::Copy { to: out(0, mine.clone()), from },
-            Step::Peer(out(0, mine.end..total)),
+            Step::Peer(out(tensor, 0..mine.start)),
+            Step::Copy { to: out(tensor, mine.clone()), from },
+            Step::Peer(out(tensor, mine.end..total)),
         ]
     }
 
@@ -183,8 +182,17 @@ impl Rules {
     /// # Errors
     /// If the output is not `N` times as long as the input.
     pub fn all_gather_single(&self, out_len: usize, in_len: usize) -> Result<Steps, PlanError> {
+        self.all_gather_single_at(0, out_len, in_len)
+    }
+
+    /// The same for the `tensor`-th of several inputs and outputs.
+    ///
+    /// # Errors
+    /// As for [`Rules::all_gather_single`].
+    pub fn all_gather_single_at(&self, tensor: usize, out_len: usize, in_len: usize) -> Result<Steps, PlanError> {
         expect("the output of all_gather_into_tensor", self.size * in_len, out_len)?;
-        Ok(self.spread(out_len, input(0, 0..in_len)))
+        let from = input(tensor, 0..in_len);
+        Ok(self.spread(tensor, out_len, self.rank * in_len..(self.rank + 1) * in_len, from))
     }
 
     /// all_gather into a list, which begins at output tensor `first`; from input tensor `tensor`.
@@ -284,15 +292,7 @@ impl Rules {
         let from = input(0, from);
         let even = out_splits.iter().all(|&len| len == mine.len());
         if self.fill != Fill::Uniform || even {
-            let mut steps = Steps::new();
-            if self.fill == Fill::Uniform {
-                steps.push(Step::Copy { to: out(0, 0..out_len), from });
-            } else {
-                steps.push(Step::Peer(out(0, 0..mine.start)));
-                steps.push(Step::Copy { to: out(0, mine.clone()), from });
-                steps.push(Step::Peer(out(0, mine.end..out_len)));
-            }
-            return Ok(steps);
+            return Ok(self.spread(0, out_len, mine, from));
         }
         let mut start = 0;
         let part = |&len: &usize| {

@@ -73,14 +73,7 @@ impl Arrived {
     pub fn new(record: OpRecord, call: Call) -> Self {
         let record = Arc::new(record);
         let ticket = Ticket::new(record.clone(), call.attachment);
-        Self {
-            record,
-            inputs: call.inputs,
-            outputs: call.outputs,
-            factor: call.factor,
-            ticket,
-            _keep: call.keep,
-        }
+        Self { record, inputs: call.inputs, outputs: call.outputs, factor: call.factor, ticket, _keep: call.keep }
     }
 }
 

@@ -129,6 +129,11 @@ impl Group {
         pending.map(|(_, c)| c.record.clone()).collect()
     }
 
+    /// Where the others of a collective are, until all have come.
+    pub fn slot(&self, op: &OpRecord) -> Option<&Slot> {
+        self.slots.get(&(Stream::of(op.kind), op.seq))
+    }
+
     pub fn history(&self, me: GroupRank) -> Vec<Arc<OpRecord>> {
         self.histories.get(&me).into_iter().flatten().cloned().collect()
     }

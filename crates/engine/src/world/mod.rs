@@ -95,10 +95,8 @@ impl World {
         rank: GlobalRank,
     ) -> GroupId {
         let mut inner = self.lock();
-        let known = inner
-            .groups
-            .iter()
-            .position(|g| &*g.key == key && &*g.members == members && !g.joined.contains(rank));
+        let known =
+            inner.groups.iter().position(|g| &*g.key == key && &*g.members == members && !g.joined.contains(rank));
         let at = known.unwrap_or_else(|| {
             inner.groups.push(Group::new(key, name, members, profile));
             inner.groups.len() - 1
@@ -135,11 +133,8 @@ impl World {
         let Some(met) = met else { return Ok(Issued::Pending(ticket)) };
         let name = state.name.clone();
         let records: Vec<&OpRecord> = met.iter().map(|c| &*c.record).collect();
-        let disagreement = if record.kind.is_p2p() {
-            message(&name, records[0], records[1])
-        } else {
-            meeting(&name, &records)
-        };
+        let disagreement =
+            if record.kind.is_p2p() { message(&name, records[0], records[1]) } else { meeting(&name, &records) };
         if let Some(finding) = disagreement {
             drop(inner);
             self.stop(vec![finding]);
@@ -216,11 +211,8 @@ impl World {
     pub fn rank_ended(&self, rank: GlobalRank, ok: bool) -> Vec<Arc<OpRecord>> {
         let mut inner = self.lock();
         inner.ended.insert(rank);
-        let left = if inner.aborted {
-            Vec::new()
-        } else {
-            inner.groups.iter().flat_map(|g| g.unwaited_sends(rank)).collect()
-        };
+        let left =
+            if inner.aborted { Vec::new() } else { inner.groups.iter().flat_map(|g| g.unwaited_sends(rank)).collect() };
         drop(inner);
         self.sink.emit(Event::RankEnded { rank, ok });
         left
@@ -229,12 +221,8 @@ impl World {
     /// All findings so far, failed ranks and what can be said only at the end included; errors first come first.
     pub fn findings(&self) -> Vec<Finding> {
         let inner = self.lock();
-        let suspects: BTreeSet<GlobalRank> = inner
-            .failures
-            .iter()
-            .map(|f| f.rank)
-            .filter(|r| inner.suspects.contains_key(r))
-            .collect();
+        let suspects: BTreeSet<GlobalRank> =
+            inner.failures.iter().map(|f| f.rank).filter(|r| inner.suspects.contains_key(r)).collect();
         let (known, plain): (Vec<Failure>, Vec<Failure>) =
             inner.failures.iter().cloned().partition(|f| suspects.contains(&f.rank));
         let mut all = failures(&plain);
@@ -273,6 +261,16 @@ impl World {
             }
         }
         summary
+    }
+
+    /// Members (group ranks) who have not come to a collective that is not complete; empty if it is complete.
+    pub fn absent(&self, ticket: &Ticket) -> Vec<GroupRank> {
+        let record = ticket.record();
+        let inner = self.lock();
+        let group = &inner.groups[record.group.0 as usize];
+        let Some(slot) = group.slot(record) else { return Vec::new() };
+        let absent = slot.arrived.iter().enumerate().filter(|(_, a)| a.is_none());
+        absent.map(|(i, _)| GroupRank(i as u32)).collect()
     }
 
     /// Position of the next collective of a member: how many it has issued.

@@ -7,7 +7,7 @@ use allranks_check::{GroupView, StallView, WaitFor, Waiting, stalled};
 use allranks_core::{CallSite, Event, Finding, GlobalRank, GroupId, GroupRank, OpKind, OpRecord, RankSet};
 use allranks_sched::{TaskId, TaskState};
 
-use super::group::{Group, Stream};
+use super::group::Group;
 use super::{Inner, World};
 
 /// A task that waits for keys of a store.
@@ -36,7 +36,11 @@ impl World {
     }
 
     /// Who waits where, in words, for every blocked task: `(rank, place, what)`.
-    pub fn standing(&self, sites: &BTreeMap<TaskId, CallSite>, stores: &[StoreWait]) -> Vec<(GlobalRank, Option<CallSite>, String)> {
+    pub fn standing(
+        &self,
+        sites: &BTreeMap<TaskId, CallSite>,
+        stores: &[StoreWait],
+    ) -> Vec<(GlobalRank, Option<CallSite>, String)> {
         let say = |w: Waiting| {
             let what = match &w.on {
                 WaitFor::Collective { op, missing, .. } => {
@@ -105,7 +109,7 @@ fn wait_for(inner: &Inner, op: &Arc<OpRecord>) -> WaitFor {
         let peer = op.root.map(|r| group.members[r.index()]);
         return WaitFor::Message { op: op.clone(), peer, near: near(group, op) };
     }
-    let slot = group.slots.get(&(Stream::of(op.kind), op.seq));
+    let slot = group.slot(op);
     let mut arrived = Vec::new();
     let mut missing = RankSet::new();
     for (i, rank) in group.members.iter().enumerate() {

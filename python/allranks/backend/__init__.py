@@ -1,0 +1,50 @@
+"""All-ranks mode for torch: its backends, stores and rendezvous are ours while a run is on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.distributed import distributed_c10d as c10d
+
+from allranks import _allranks
+from allranks.backend import groups, rendezvous, takeover, work
+from allranks.backend.group import RankBackend
+from allranks.backend.session import Session
+
+_NAMES = (*takeover.NAMES, "fake")
+
+
+def install(runtime: Any) -> Session:
+    """Takes over for the run of `runtime` (world_size, baton, world, plan); undone by `uninstall`."""
+    profile = getattr(runtime.plan, "profile", None)
+    session = Session(runtime.world, runtime.baton, profile)
+    fake = c10d.Backend._plugins.get("FAKE")
+
+    def creator(name: str) -> Callable[..., Any]:
+        def create(opts: Any, options: Any = None) -> Any:
+            members = list(opts.global_ranks_in_group) or list(range(opts.group_size))
+            ours = opts.group_size <= runtime.world_size and _allranks.current_rank() is not None
+            if name == "fake" and fake is not None:
+                # A script that plays its own fake world, of another size or as another rank, keeps torch's.
+                me = members[opts.group_rank] if opts.group_rank < len(members) else -1
+                if not ours or me != _allranks.current_rank():
+                    return fake.creator_fn(opts, options)
+            title = str(opts.group_id)
+            return RankBackend(session, name, f"{title}/{name}", groups.title(title, members), members, opts.timeout)
+
+        return create
+
+    takeover.take_over(creator, _NAMES)
+    work.install()
+    groups.install(session)
+    rendezvous.install(runtime)
+    return session
+
+
+def uninstall() -> None:
+    """Puts everything of torch back."""
+    rendezvous.uninstall()
+    groups.uninstall()
+    work.uninstall()
+    takeover.give_back()

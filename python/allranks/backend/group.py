@@ -1,0 +1,269 @@
+"""`c10d.Backend` of one rank on one group in all-ranks mode: each method hands one operation to the engine."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, ClassVar
+
+import torch
+from torch._C._distributed_c10d import Backend
+
+from allranks import _allranks
+from allranks.backend import sparse
+from allranks.backend.staging import is_dense, stage
+from allranks.backend.work import RankWork, settle_futures
+
+Tensors = list[torch.Tensor]
+_UNSET = timedelta(milliseconds=-1)
+
+
+class RankBackend(Backend):
+    """The name, options and refusals are those of the backend that the script named."""
+
+    # torch looks these up as class attributes; left to the base class they recurse without end.
+    supports_splitting: ClassVar[bool] = True  # type: ignore[assignment, misc]
+    supports_coalescing: ClassVar[bool] = False  # type: ignore[assignment, misc]
+    supports_shrinking: ClassVar[bool] = False  # type: ignore[assignment, misc]
+    supports_reconfigure: ClassVar[bool] = False  # type: ignore[assignment, misc]
+    supports_window: ClassVar[bool] = False  # type: ignore[assignment, misc]
+    supports_abort_hooks: ClassVar[bool] = False  # type: ignore[assignment, misc]
+    _supports_time_estimate: ClassVar[bool] = False  # type: ignore[assignment, misc]
+
+    def __init__(self, run: Any, name: str, key: str, title: str, members: list[int], timeout: timedelta) -> None:
+        rank = _allranks.current_rank()
+        if rank is None:
+            raise RuntimeError("a process group of a run can only be made by a thread of one of its ranks")
+        self._run, self._name, self._key, self._members, self._title = run, name, key, members, title
+        self._profile = run.profile or ("nccl" if name.startswith("nccl") else "gloo")
+        self._member: _allranks.Member = run.world.join(key, title, members, self._profile, rank)
+        super().__init__(self._member.group_rank, len(members))
+        self._options = Backend.Options(name, timeout)
+        self._options.global_ranks_in_group = members
+        self._options.group_name = title
+        self._splits = 0
+
+    # --- how an operation is handed in
+
+    def _issue(
+        self, kind: str, inputs: Tensors, outputs: Tensors, results: Tensors, asynchronous: bool = True, **how: Any
+    ) -> RankWork | None:
+        try:
+            ticket = self._member.issue(kind, inputs, outputs, asynchronous=asynchronous, **how)
+        except _allranks.NeedsStaging:
+            ticket = self._issue_staged(kind, inputs, outputs, asynchronous, how)
+        if ticket is None:
+            return None
+        return RankWork(ticket, results, self._run.poll)
+
+    def _issue_staged(
+        self, kind: str, inputs: Tensors, outputs: Tensors, asynchronous: bool, how: dict[str, Any]
+    ) -> _allranks.Ticket | None:
+        in_place = kind in ("all_reduce", "all_reduce_coalesced", "broadcast", "reduce")
+        if kind in ("broadcast", "reduce", "all_reduce", "scatter") and self._profile == "gloo":
+            self._warn_strided(kind, inputs if in_place else outputs)
+        if kind in ("send", "recv") and not (inputs + outputs)[0].is_contiguous():
+            raise RuntimeError("input tensor has to be contiguous")
+        ins, outs, finish = stage(inputs, outputs, in_place)
+        if finish is not None and not outs and not in_place:
+            finish = None
+        return self._member.issue(kind, ins, outs, asynchronous=asynchronous, finish=finish, **how)
+
+    def _warn_strided(self, kind: str, tensors: Tensors) -> None:
+        for t in tensors:
+            if t.is_cpu and t.layout is torch.strided and not is_dense(t):
+                self._run.find(
+                    "strided-buffer",
+                    "error",
+                    f"{kind} on a strided view of shape {tuple(t.shape)} and strides {t.stride()}: gloo takes it for "
+                    "dense memory and overwrites its neighbours",
+                    what=f"{kind} of a strided view",
+                    hints=["pass t.contiguous(), and copy the result back"],
+                    rule="gloo: collectives ignore strides",
+                )
+
+    def _warn_aliased(self, kind: str, outputs: Tensors) -> None:
+        # Views of one storage are fine as long as they do not start at the same element.
+        starts = {t.data_ptr() for t in outputs if t.numel()}
+        if len(starts) < sum(1 for t in outputs if t.numel()) and outputs[0].device.type != "meta":
+            self._run.find(
+                "aliased-buffers",
+                "error",
+                f"{kind}: several entries of the output list are the same tensor, so only the last result stays",
+                what=f"{kind} into one tensor several times",
+                hints=["make the list with a comprehension: [torch.empty_like(t) for _ in range(world_size)]"],
+                rule="definite",
+            )
+
+    @staticmethod
+    def _op(opts: Any) -> tuple[int, float]:
+        return _allranks.reduce_op_of(opts.reduceOp)
+
+    # --- collectives
+
+    def allreduce(self, tensors: Tensors, opts: Any) -> RankWork | None:
+        if tensors[0].layout is not torch.strided:
+            return self.allreduce_sparse(tensors, opts)
+        return self._issue("all_reduce", tensors, [], tensors, opts.asyncOp, op=self._op(opts))
+
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any) -> RankWork | None:
+        return self._issue("all_reduce_coalesced", tensors, [], tensors, opts.asyncOp, op=self._op(opts))
+
+    def allreduce_sparse(self, tensors: Tensors, opts: Any) -> RankWork | None:
+        op = self._op(opts)
+        sparse.check(tensors[0], op)
+        ticket = self._member.exchange(
+            "all_reduce_sparse", tensors[0], sparse.combine, op=op, tensors=tensors, asynchronous=opts.asyncOp
+        )
+        return None if ticket is None else RankWork(ticket, tensors, self._run.poll)
+
+    def broadcast(self, tensors: Tensors, opts: Any) -> RankWork | None:
+        return self._issue("broadcast", tensors, [], tensors, opts.asyncOp, root=opts.rootRank)
+
+    def reduce(self, tensors: Tensors, opts: Any) -> RankWork | None:
+        return self._issue("reduce", tensors, [], tensors, opts.asyncOp, op=self._op(opts), root=opts.rootRank)
+
+    def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> RankWork | None:
+        self._warn_aliased("all_gather", outputs[0])
+        return self._issue("all_gather", inputs, outputs[0], outputs[0], opts.asyncOp)
+
+    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> RankWork | None:
+        return self._issue("all_gather_into_tensor", [input], [output], [output], opts.asyncOp)
+
+    def allgather_coalesced(self, output_lists: list[Tensors], inputs: Tensors, opts: Any) -> RankWork | None:
+        # Given as one list a member; the engine wants one list an input.
+        outputs = [member[k] for k in range(len(inputs)) for member in output_lists]
+        return self._issue("all_gather_coalesced", inputs, outputs, outputs, opts.asyncOp)
+
+    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> RankWork | None:
+        return self._issue("all_gather_coalesced", inputs, outputs, outputs, opts.asyncOp)
+
+    def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> RankWork | None:
+        outs = outputs[0] if outputs else []
+        if outs:
+            self._warn_aliased("gather", outs)
+        return self._issue("gather", inputs, outs, outs, opts.asyncOp, root=opts.rootRank)
+
+    def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> RankWork | None:
+        return self._issue("scatter", inputs[0] if inputs else [], outputs, outputs, opts.asyncOp, root=opts.rootRank)
+
+    def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> RankWork | None:
+        return self._issue("reduce_scatter", inputs[0], outputs, outputs, opts.asyncOp, op=self._op(opts))
+
+    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> RankWork | None:
+        return self._issue("reduce_scatter_tensor", [input], [output], [output], opts.asyncOp, op=self._op(opts))
+
+    def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> RankWork | None:
+        return self._issue("reduce_scatter_coalesced", inputs, outputs, outputs, opts.asyncOp, op=self._op(opts))
+
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any) -> RankWork | None:
+        return self._issue("all_to_all", inputs, outputs, outputs, opts.asyncOp)
+
+    def all_to_all_single(
+        self, output: torch.Tensor, input: torch.Tensor, out_splits: list[int], in_splits: list[int], opts: Any
+    ) -> RankWork | None:
+        return self._issue(
+            "all_to_all_single",
+            [input],
+            [output],
+            [output],
+            opts.asyncOp,
+            input_splits=self._elements(input, in_splits),
+            output_splits=self._elements(output, out_splits),
+        )
+
+    def _elements(self, t: torch.Tensor, rows: list[int]) -> list[int]:
+        """Splits of dimension 0 as numbers of elements; no splits are equal ones."""
+        size = self.size()
+        first = t.size(0) if t.dim() else 1
+        if not rows:
+            if first % size:
+                raise RuntimeError("Tensor's dim 0 does not divide equally across group size")
+            rows = [first // size] * size
+        if len(rows) != size:
+            raise RuntimeError("Number of tensor splits not equal to group size")
+        if sum(rows) != first:
+            raise RuntimeError("Split sizes doesn't match total dim 0 size")
+        width = t.numel() // first if first else 0
+        return [r * width for r in rows]
+
+    def barrier(self, opts: Any) -> RankWork | None:
+        return self._issue("barrier", [], [], [], opts.asyncOp)
+
+    def monitored_barrier(self, timeout: timedelta, wait_all_ranks: bool = False) -> None:
+        ticket = self._member.issue("monitored_barrier", [], [], asynchronous=True)
+        assert ticket is not None
+        seconds = timeout.total_seconds()
+        if ticket.wait(seconds) == "done":
+            return
+        absent = ticket.absent()
+        me, limit = self._member.group_rank, round(seconds * 1000)
+        if me == 0:
+            if wait_all_ranks:
+                names = f"Ranks {', '.join(map(str, absent))}"
+            else:
+                names = f"Rank {absent[0]}"
+            message = f"[Rank 0]: {names} failed to pass monitoredBarrier in {limit} ms"
+        else:
+            message = (
+                f"Rank {me} successfully reached monitoredBarrier, but received errors while waiting for send/recv "
+                "from rank 0. Please check rank 0 logs for faulty rank."
+            )
+        self._run.suspect_absent([self._members[a] for a in absent])
+        raise RuntimeError(message)
+
+    # --- messages
+
+    def send(self, tensors: Tensors, peer: int, tag: int) -> RankWork | None:
+        return self._issue("send", tensors, [], tensors, root=peer, tag=tag)
+
+    def recv(self, tensors: Tensors, peer: int, tag: int) -> RankWork | None:
+        return self._issue("recv", [], tensors, tensors, root=peer, tag=tag)
+
+    def recv_anysource(self, tensors: Tensors, tag: int) -> RankWork | None:
+        return self._issue("recv", [], tensors, tensors, tag=tag)
+
+    # --- the group itself
+
+    def note_new_group(self, members: list[int]) -> None:
+        """This rank makes a group of these global ranks: to be compared with what the others make."""
+        self._member.issue("new_group", [], [], members=members, asynchronous=True)
+
+    def split(self, store: Any, ranks: list[int], opts: Any) -> RankBackend | None:
+        """A group of some members (group ranks of this one); every member calls it, others get None."""
+        self._splits += 1
+        chosen = [self._members[r] for r in ranks]
+        if self._member.global_rank not in chosen:
+            return None
+        title = opts.group_name or f"{self._title}:split{self._splits}"
+        timeout = opts._timeout if opts is not None else self._options._timeout
+        return RankBackend(self._run, self._name, f"{self._key}/split{self._splits}/{title}", title, chosen, timeout)
+
+    def getBackendName(self) -> str:
+        return self._name
+
+    @property
+    def options(self) -> Any:
+        return self._options
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self._options._timeout = timeout
+
+    _set_default_timeout = set_timeout
+
+    def _set_sequence_number_for_group(self) -> None:
+        """Sequence numbers exist from the start."""
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._member.next_seq()
+
+    def eager_connect_single_device(self, device: Any) -> None:
+        """There is nothing to connect."""
+
+    def supports_tensor_alloc(self, device: Any) -> bool:
+        return False
+
+    def shutdown(self) -> None:
+        settle_futures()
+
+    def abort(self) -> None:
+        """Operations in flight stay what they are: whoever waits for them is reported."""

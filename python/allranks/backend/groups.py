@@ -1,0 +1,76 @@
+"""Making of groups: every rank must make the same ones in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from allranks import _allranks
+from allranks.backend.group import RankBackend
+from allranks.backend.session import Session
+
+_saved: dict[str, Callable[..., Any]] = {}
+
+
+def title(group_name: str, members: list[int]) -> str:
+    """How reports call a group: the default one is WORLD, others go by their ranks too."""
+    if group_name in ("0", "default_pg", ""):
+        return "WORLD"
+    shown = ",".join(map(str, members[:8])) + (",..." if len(members) > 8 else "")
+    return f"{group_name} [{shown}]"
+
+
+def _world_backend() -> RankBackend | None:
+    """Our backend of the default group, if it has one."""
+    group = dist.group.WORLD
+    if group is None:
+        return None
+    for device in group._device_types:
+        backend = group._get_backend(device)
+        if isinstance(backend, RankBackend):
+            return backend
+    return None
+
+
+def install(session: Session) -> None:
+    """Watches `new_group` and the use of groups by outsiders; idempotent."""
+    if _saved:
+        return
+    make, warn = c10d._new_group_with_tag, c10d._warn_not_in_group
+    _saved.update(_new_group_with_tag=make, _warn_not_in_group=warn)
+
+    def new_group_with_tag(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
+        local = kwargs.get("use_local_synchronization", args[4] if len(args) > 4 else False)
+        backend = _world_backend() if _allranks.current_rank() is not None and not local else None
+        if backend is not None:
+            members = list(range(backend.size())) if ranks is None else sorted(int(r) for r in ranks)
+            backend.note_new_group(members)
+        return make(ranks, *args, **kwargs)
+
+    def warn_not_in_group(name: str) -> None:
+        if _allranks.current_rank() is not None:
+            session.find(
+                "not-a-member",
+                "warning",
+                f"{name} on a group that the rank is not a member of: nothing happens there",
+                what=f"{name} on a group of others",
+                hints=["call it only on members, or test for GroupMember.NON_GROUP_MEMBER"],
+                rule="definite",
+            )
+        warn(name)
+
+    for name, replacement in (
+        ("_new_group_with_tag", new_group_with_tag),
+        ("_warn_not_in_group", warn_not_in_group),
+    ):
+        setattr(c10d, name, replacement)
+
+
+def uninstall() -> None:
+    """Puts torch's functions back."""
+    for name, original in _saved.items():
+        setattr(c10d, name, original)
+    _saved.clear()
