@@ -4,9 +4,12 @@
 
 mod buffer;
 pub mod fake;
+mod ranks;
 mod volume;
 mod world;
 
+pub use allranks_numerics::rules::Exception;
 pub use buffer::Buf;
+pub use ranks::{Element, Group, Options, Rank, RunError, run};
 pub use volume::bytes_moved;
 pub use world::{Call, Issued, Refused, StoreWait, Ticket, World, WorldSummary};

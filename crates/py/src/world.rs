@@ -8,7 +8,7 @@ use allranks_core::{
     CallSite, Finding, FindingId, GlobalRank, GroupId, GroupRank, Location, NullSink, OpKind, OpRecord, Profile,
     ReduceOp, Seq, Severity, Tag,
 };
-use allranks_engine::{Call, Issued, Refused, StoreWait, Ticket, World};
+use allranks_engine::{Call, Exception, Issued, Refused, StoreWait, Ticket, World};
 use allranks_sched::{TaskId, Wait, Wake};
 use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::intern;
@@ -38,10 +38,10 @@ where
 fn refused(refused: &Refused) -> PyErr {
     let message = refused.message.clone();
     match refused.exception {
-        "ValueError" => PyValueError::new_err(message),
-        "TypeError" => PyTypeError::new_err(message),
-        "NotImplementedError" => PyNotImplementedError::new_err(message),
-        _ => PyRuntimeError::new_err(message),
+        Exception::RuntimeError => PyRuntimeError::new_err(message),
+        Exception::ValueError => PyValueError::new_err(message),
+        Exception::TypeError => PyTypeError::new_err(message),
+        Exception::NotImplementedError => PyNotImplementedError::new_err(message),
     }
 }
 

@@ -139,10 +139,7 @@ impl OneRank {
             let size = u32::try_from(g.rules.size).expect("ranks are u32");
             (g.name.clone(), size, Bytes(g.bytes.load(Ordering::Relaxed)))
         };
-        Totals {
-            operations: operations.filter(|&(_, n)| n > 0).collect(),
-            groups: groups.iter().map(entry).collect(),
-        }
+        Totals { operations: operations.filter(|&(_, n)| n > 0).collect(), groups: groups.iter().map(entry).collect() }
     }
 }
 

@@ -199,13 +199,7 @@ impl Rules {
     ///
     /// # Errors
     /// If there are not `N` outputs, or the own one has another length than the input.
-    pub fn all_gather(
-        &self,
-        first: usize,
-        outs: &[usize],
-        tensor: usize,
-        in_len: usize,
-    ) -> Result<Steps, PlanError> {
+    pub fn all_gather(&self, first: usize, outs: &[usize], tensor: usize, in_len: usize) -> Result<Steps, PlanError> {
         count("the output list of all_gather", self.size, outs.len())?;
         expect("the own part of the output list", in_len, outs[self.rank])?;
         let from = input(tensor, 0..in_len);

@@ -48,13 +48,7 @@ impl Op {
 ///
 /// # Panics
 /// If the steps were planned for other lengths, or a copy would change the dtype.
-pub unsafe fn run(
-    steps: &[Step],
-    rules: &Rules,
-    op: Op,
-    outs: &[Buffer],
-    ins: &[Buffer],
-) -> Result<(), Unsupported> {
+pub unsafe fn run(steps: &[Step], rules: &Rules, op: Op, outs: &[Buffer], ins: &[Buffer]) -> Result<(), Unsupported> {
     let place = |part: Part| -> Buffer {
         let whole = match part.side {
             Side::Out => outs[part.tensor],

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use allranks_core::{GroupRank, OpKind, OpRecord, Profile};
+use allranks_numerics::rules::{Exception, refusal};
 use smallvec::SmallVec;
 
 use super::ticket::Ticket;
@@ -57,15 +58,15 @@ pub(super) struct Arrived {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refused {
-    /// Name of the Python exception that the backend raises.
-    pub exception: &'static str,
+    /// The Python exception that the backend raises.
+    pub exception: Exception,
     /// Its text.
     pub message: String,
 }
 
 impl Refused {
     fn runtime(message: impl Into<String>) -> Self {
-        Self { exception: "RuntimeError", message: message.into() }
+        Self { exception: Exception::RuntimeError, message: message.into() }
     }
 }
 
@@ -118,10 +119,10 @@ impl Call {
         if record.kind != OpKind::AllToAll && metas.any(|m| m.dtype != first.dtype) {
             return Err(Refused::runtime(format!("{}: tensors are of different dtypes", record.kind)));
         }
-        let Some(order) = allranks_numerics::Order::of(profile, record.kind) else { return Ok(()) };
-        let op = record.reduce_op.unwrap_or(allranks_core::ReduceOp::Sum);
-        allranks_numerics::supported(allranks_numerics::Reduction::new(order, op, first.dtype))
-            .map_err(|e| Refused::runtime(e.to_string()))
+        match refusal(profile, record.kind, record.reduce_op, first.dtype) {
+            Some(r) => Err(Refused { exception: r.exception, message: r.message.into_owned() }),
+            None => Ok(()),
+        }
     }
 
     fn check_lengths(&self, size: usize) -> Result<(), Refused> {

@@ -58,14 +58,14 @@ impl World {
     fn view(&self, sites: &BTreeMap<TaskId, CallSite>, stores: &[StoreWait]) -> StallView {
         let tasks = self.scheduler.tasks();
         let inner = self.lock();
-        let blocked = tasks.iter().filter(|t| matches!(t.state, TaskState::Blocked | TaskState::Runnable));
-        let waiting = blocked.filter_map(|t| {
+        // Whoever noticed the stall was about to wait: its task still runs.
+        let waiting = tasks.iter().filter(|t| t.state != TaskState::Done).filter_map(|t| {
             let rank = GlobalRank(t.owner.0);
             let on = match inner.waits.get(&t.task) {
                 Some((_, ticket)) => wait_for(&inner, ticket.record()),
                 None => match stores.iter().find(|s| s.task == t.task) {
                     Some(store) => WaitFor::StoreKeys(store.keys.clone()),
-                    None if t.state == TaskState::Blocked && !t.daemon => {
+                    None if matches!(t.state, TaskState::Blocked | TaskState::Running) && !t.daemon => {
                         WaitFor::Other("a thread, a lock or a queue".to_owned())
                     }
                     None => return None,
