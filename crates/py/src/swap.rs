@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::{PyAttributeError, PyIndexError, PyKeyError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString};
+use pyo3::types::{PyBytes, PyDict, PyModule, PyString, PyType};
 
 enum Place {
     Entry { dict: Py<PyDict>, key: Py<PyAny> },
@@ -289,4 +289,33 @@ impl Swapper {
         drop(dropped);
         Ok(())
     }
+}
+
+/// What `touch` calls, and the types (by address) whose instances concern it besides classes and modules.
+struct Touch {
+    handler: Py<PyAny>,
+    types: Vec<Py<PyType>>,
+}
+
+static TOUCH: Mutex<Option<Arc<Touch>>> = Mutex::new(None);
+
+/// From now on `touch` calls `handler(object, name)` for classes, modules and instances of exactly these types.
+#[pyfunction]
+pub(crate) fn set_touch_handler(handler: Option<Py<PyAny>>, types: Vec<Py<PyType>>) {
+    let touch = handler.map(|handler| Arc::new(Touch { handler, types }));
+    let dropped = std::mem::replace(&mut *TOUCH.lock().expect("never poisoned"), touch);
+    drop(dropped);
+}
+
+/// Returns `object`, an attribute of which the user's code is about to set or delete.
+#[pyfunction]
+#[pyo3(signature = (object, name, /))]
+pub(crate) fn touch<'py>(object: Bound<'py, PyAny>, name: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let is_plain = !object.is_instance_of::<PyType>() && !object.is_instance_of::<PyModule>();
+    let Some(touch) = TOUCH.lock().expect("never poisoned").clone() else { return Ok(object) };
+    if is_plain && !touch.types.iter().any(|t| object.get_type().is(t)) {
+        return Ok(object);
+    }
+    touch.handler.call1(object.py(), (&object, name))?;
+    Ok(object)
 }
