@@ -192,9 +192,7 @@ fn all_to_all(ops: &[&OpRecord]) -> Option<Found> {
 }
 
 fn all_to_all_single(ops: &[&OpRecord]) -> Option<Found> {
-    if let Some(found) =
-        differing(FindingId::DtypeMismatch, "dtype", ops, |op| op.inputs.first().map(|t| t.dtype))
-    {
+    if let Some(found) = differing(FindingId::DtypeMismatch, "dtype", ops, |op| op.inputs.first().map(|t| t.dtype)) {
         return Some(found);
     }
     for (i, sender) in ops.iter().enumerate() {

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use allranks_core::{
-    CallSite, Finding, FindingId, GlobalRank, GroupId, Location, OpKind, OpRecord, RankSet, Severity,
-};
+use allranks_core::{CallSite, Finding, FindingId, GlobalRank, GroupId, Location, OpKind, OpRecord, RankSet, Severity};
 
 use crate::DEFINITE;
 use crate::describe::{describe, location};
@@ -113,7 +111,9 @@ pub fn stalled(view: &StallView) -> Vec<Finding> {
         if absent.is_empty() {
             continue;
         }
-        found.push(shifted(view, op, arrived, &absent).unwrap_or_else(|| missing_participant(view, op, arrived, &absent)));
+        found.push(
+            shifted(view, op, arrived, &absent).unwrap_or_else(|| missing_participant(view, op, arrived, &absent)),
+        );
     }
     for waiting in &view.waiting {
         match &waiting.on {
@@ -188,11 +188,8 @@ fn shifted(view: &StallView, op: &OpRecord, arrived: &[Arc<OpRecord>], absent: &
         return None;
     }
     let (lost, met) = (&full[skipped], &theirs[skipped]);
-    let mut locations: Vec<Location> = arrived
-        .iter()
-        .filter_map(|a| group.histories.get(&a.rank)?.get(skipped))
-        .filter_map(|a| location(a))
-        .collect();
+    let mut locations: Vec<Location> =
+        arrived.iter().filter_map(|a| group.histories.get(&a.rank)?.get(skipped)).filter_map(|a| location(a)).collect();
     locations.extend(location(met));
     locations.extend(arrived.iter().filter_map(|a| location(a)));
     Some(Finding {
@@ -275,12 +272,7 @@ fn never_set(waiting: &Waiting, keys: &[String]) -> Finding {
         group: None,
         op: None,
         seq: None,
-        locations: waiting
-            .site
-            .clone()
-            .map(|site| Location { rank: waiting.rank, site, what })
-            .into_iter()
-            .collect(),
+        locations: waiting.site.clone().map(|site| Location { rank: waiting.rank, site, what }).into_iter().collect(),
         hints: Vec::new(),
         rule: DEFINITE.to_owned(),
     }
@@ -324,9 +316,7 @@ fn place(waiting: &Waiting) -> Option<Location> {
         WaitFor::Collective { op, .. } | WaitFor::Message { op, .. } => location(op),
         WaitFor::StoreKeys(_) | WaitFor::Other(_) => None,
     }
-    .or_else(|| {
-        Some(Location { rank: waiting.rank, site: waiting.site.clone()?, what: "waits here".to_owned() })
-    })
+    .or_else(|| Some(Location { rank: waiting.rank, site: waiting.site.clone()?, what: "waits here".to_owned() }))
 }
 
 fn cycle_finding(view: &StallView, circle: &[&Waiting]) -> Finding {

@@ -6,6 +6,7 @@ mod baton;
 mod cli;
 mod fake;
 mod locks;
+mod outcome;
 mod site;
 mod store;
 mod swap;
@@ -35,6 +36,9 @@ fn _allranks(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(site::user_site, m)?)?;
     m.add_class::<world::PyWorld>()?;
     m.add_class::<world::Member>()?;
+    m.add_function(wrap_pyfunction!(outcome::conclude, m)?)?;
+    m.add_function(wrap_pyfunction!(outcome::findings_json, m)?)?;
+    m.add_function(wrap_pyfunction!(outcome::findings_text, m)?)?;
     m.add_class::<world::PyTicket>()?;
     m.add("NeedsStaging", m.py().get_type::<world::NeedsStaging>())?;
     m.add_function(wrap_pyfunction!(world::reduce_op_of, m)?)?;

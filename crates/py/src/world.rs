@@ -154,13 +154,6 @@ impl PyWorld {
     fn has_error(&self) -> bool {
         self.engine.has_error()
     }
-
-    /// Operations by kind, and (group, bytes that would move).
-    fn summary(&self) -> (BTreeMap<String, u64>, Vec<(String, u64)>) {
-        let summary = self.engine.summary();
-        let operations = summary.operations.into_iter().map(|(k, n)| (k.name().to_owned(), n)).collect();
-        (operations, summary.bytes.into_iter().map(|(name, b)| (name.to_string(), b.0)).collect())
-    }
 }
 
 impl PyWorld {

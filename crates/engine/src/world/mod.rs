@@ -47,10 +47,10 @@ pub enum Issued {
 /// Counts for the closing line.
 #[derive(Clone, Debug, Default)]
 pub struct WorldSummary {
-    /// Operations by kind, one for each rank that issued it.
+    /// Operations that were carried out, by kind; a collective counts once.
     pub operations: BTreeMap<OpKind, u64>,
-    /// Bytes that would move on each group, summed over ranks, in the order in which the groups were made.
-    pub bytes: Vec<(Arc<str>, Bytes)>,
+    /// Name, size and bytes that would move between its members, of each group, in the order in which they were made.
+    pub groups: Vec<(Arc<str>, u32, Bytes)>,
 }
 
 /// The state that all ranks share; see the module's documentation.
@@ -124,8 +124,6 @@ impl World {
         call.check(state.profile, state.members.len(), me)?;
         let call = state.number(group, me, call);
         let record = call.record.clone();
-        *state.operations.entry(record.kind).or_default() += 1;
-        state.bytes += bytes_moved(&record, state.members.len() as u64, me.0).0;
         if self.sink.wants_operations() {
             self.sink.emit(Event::Issued(record.clone()));
         }
@@ -141,6 +139,9 @@ impl World {
             return Ok(Issued::Disagrees);
         }
         let (profile, size) = (state.profile, state.members.len());
+        *state.operations.entry(met[0].record.kind).or_default() += 1;
+        let moved = met.iter().enumerate().map(|(i, c)| bytes_moved(&c.record, size as u64, i as u32).0);
+        state.bytes += moved.sum::<u64>();
         drop(inner);
         execute::execute(profile, size, &met);
         let others = met.iter().map(|c| c.ticket.clone()).filter(|t| !t.is(&ticket)).collect();
@@ -257,7 +258,7 @@ impl World {
                 *summary.operations.entry(*kind).or_default() += n;
             }
             if group.bytes > 0 {
-                summary.bytes.push((group.name.clone(), Bytes(group.bytes)));
+                summary.groups.push((group.name.clone(), group.members.len() as u32, Bytes(group.bytes)));
             }
         }
         summary

@@ -1,0 +1,69 @@
+//! The end of a run of all ranks: findings, the closing line, the exit status.
+
+use std::time::Duration;
+
+use allranks_cli::{ExitStatus, Printer};
+use allranks_core::{FindingId, Severity, WorldSize};
+use allranks_report::{
+    Color, DiskSources, GroupTraffic, Scope, Summary, render_findings, to_json_line, write_findings_file,
+};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::cli::PyRunPlan;
+use crate::world::PyWorld;
+
+/// Prints what was found and the closing line to stderr, writes the findings file, and returns the exit status.
+/// `aborted` says that the ranks did not come to their own end, for a reason that is not a finding (Ctrl-C).
+#[pyfunction]
+#[pyo3(signature = (world, plan, seconds, *, rank_failed))]
+pub(crate) fn conclude(world: &PyWorld, plan: &PyRunPlan, seconds: f64, rank_failed: bool) -> PyResult<u8> {
+    let plan = &plan.0;
+    let findings = world.engine.findings();
+    let printer = Printer::for_process(plan.quiet);
+    for finding in &findings {
+        printer.finding(finding, &DiskSources);
+    }
+    if let Some(path) = &plan.findings
+        && let Err(e) = write_findings_file(path, &findings)
+    {
+        printer.error(&e.to_string(), None);
+        return Ok(ExitStatus::Usage.code());
+    }
+    if !findings.is_empty() {
+        printer.line(&plan.reproduce());
+    }
+    let counts = world.engine.summary();
+    printer.summary(&Summary {
+        scope: Scope::AllRanks,
+        world: WorldSize(plan.world.0),
+        elapsed: Duration::try_from_secs_f64(seconds).map_err(|e| PyValueError::new_err(e.to_string()))?,
+        operations: counts
+            .operations
+            .into_iter()
+            .filter(|(kind, _)| *kind != allranks_core::OpKind::NewGroup)
+            .collect(),
+        groups: counts
+            .groups
+            .into_iter()
+            .map(|(name, size, bytes)| GroupTraffic { name: name.to_string(), size, bytes })
+            .collect(),
+        seed: plan.seed,
+        schedule: (plan.schedule.name() != "round-robin").then(|| plan.schedule.name()),
+        errors: findings.iter().filter(|f| f.severity == Severity::Error && f.id != FindingId::RankFailed).count(),
+        warnings: findings.iter().filter(|f| f.severity == Severity::Warning).count(),
+    });
+    Ok(ExitStatus::of_run(rank_failed, &findings, plan.strict).code())
+}
+
+/// All findings so far, each as one line of JSON.
+#[pyfunction]
+pub(crate) fn findings_json(world: &PyWorld) -> Vec<String> {
+    world.engine.findings().iter().map(to_json_line).collect()
+}
+
+/// All findings so far, as a person reads them; empty if there are none.
+#[pyfunction]
+pub(crate) fn findings_text(world: &PyWorld) -> String {
+    render_findings(&world.engine.findings(), &DiskSources, Color::Never)
+}
