@@ -358,6 +358,11 @@ impl StoreHub {
         Self { hub: Hub::new(alone, own_names) }
     }
 
+    #[getter]
+    fn is_alone(&self) -> bool {
+        self.hub.alone().is_some()
+    }
+
     fn hash(&self) -> StoreCore {
         StoreCore::new(self.hub.hash_store(), Patience::DEFAULT, 0, Use::None)
     }
