@@ -12,6 +12,13 @@ pub(crate) trait Elem: Copy + Send + Sync + 'static {
     fn narrow(w: Self::Wide) -> Self;
     fn round(w: Self::Wide) -> Self::Wide;
     fn add(left: Self::Wide, right: Self::Wide) -> Self::Wide;
+    /// `round` and `add` in fewer instructions. They may give another NaN, but a NaN they give wherever the exact ones
+    /// do, and only there: a fold that ends in a number is exact.
+    #[inline(always)]
+    fn quick_round(w: Self::Wide) -> Self::Wide {
+        Self::round(w)
+    }
+    fn quick_add(left: Self::Wide, right: Self::Wide) -> Self::Wide;
     fn mul(left: Self::Wide, right: Self::Wide) -> Self::Wide;
     /// Divided by a number of ranks; integers towards zero.
     fn div_count(w: Self::Wide, count: usize) -> Self::Wide;
@@ -54,12 +61,16 @@ macro_rules! float {
             #[inline(always)]
             fn add(left: $t, right: $t) -> $t {
                 let sum = left + right;
-                if left != left { quiet(left) } else { sum }
+                if left.is_nan() { quiet(left) } else { sum }
+            }
+            #[inline(always)]
+            fn quick_add(left: $t, right: $t) -> $t {
+                left + right
             }
             #[inline(always)]
             fn mul(left: $t, right: $t) -> $t {
                 let product = left * right;
-                if left != left { quiet(left) } else { product }
+                if left.is_nan() { quiet(left) } else { product }
             }
             #[inline(always)]
             fn div_count(w: $t, count: usize) -> $t {
@@ -79,11 +90,11 @@ macro_rules! float {
             }
             #[inline(always)]
             fn is_nan(self) -> bool {
-                self != self
+                <$t>::is_nan(self)
             }
             #[inline(always)]
             fn average_alone(self) -> $t {
-                if self != self { quiet(self) } else { self }
+                if <$t>::is_nan(self) { quiet(self) } else { self }
             }
         }
     };
@@ -135,6 +146,10 @@ macro_rules! int {
             }
             #[inline(always)]
             fn add(left: $t, right: $t) -> $t {
+                left.wrapping_add(right)
+            }
+            #[inline(always)]
+            fn quick_add(left: $t, right: $t) -> $t {
                 left.wrapping_add(right)
             }
             #[inline(always)]

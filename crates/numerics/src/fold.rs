@@ -115,31 +115,10 @@ unsafe fn fold_range_plain<K: Kernel>(
             // SAFETY: `at..at + len` lies within the range that the caller vouches for.
             let input =
                 |step: usize| unsafe { buffers.inputs[order.rank_at(chunk, step, ranks)].cast::<K::Stored>().add(at) };
-            // SAFETY: each input is readable for `len` elements; `acc` is written in full before it is read.
+            // SAFETY: each input is readable for `len` elements.
             unsafe {
-                let first = input(0);
-                if ranks > 1 {
-                    for i in 0..len {
-                        acc[i].write(kernel.load(first.add(i).read_unaligned()));
-                    }
-                }
-                for step in 1..ranks.max(2) - 1 {
-                    let own = input(step);
-                    for i in 0..len {
-                        let next = kernel.step(own.add(i).read_unaligned(), acc[i].assume_init());
-                        acc[i].write(next);
-                    }
-                }
-                if ranks > 1 {
-                    let own = input(ranks - 1);
-                    for i in 0..len {
-                        let last = kernel.step(own.add(i).read_unaligned(), acc[i].assume_init());
-                        result[i].write(kernel.store(last));
-                    }
-                } else {
-                    for i in 0..len {
-                        result[i].write(kernel.alone(first.add(i).read_unaligned()));
-                    }
+                if fold_block::<K, true>(kernel, ranks, input, acc, result) {
+                    fold_block::<K, false>(kernel, ranks, input, acc, result);
                 }
             }
             // SAFETY: all of `result` was written above; `MaybeUninit<T>` is laid out as `T`.
@@ -156,4 +135,57 @@ unsafe fn fold_range_plain<K: Kernel>(
             at += len;
         }
     }
+}
+
+/// Folds one block into `result`, writing all of it. True if `QUICK` and a result is doubtful.
+///
+/// # Safety
+/// `input(step)` is readable for as many elements as `acc` and `result` have, for each step below `ranks`.
+#[inline(always)]
+unsafe fn fold_block<K: Kernel, const QUICK: bool>(
+    kernel: K,
+    ranks: usize,
+    input: impl Fn(usize) -> *const K::Stored,
+    acc: &mut [MaybeUninit<K::Acc>],
+    result: &mut [MaybeUninit<K::Stored>],
+) -> bool {
+    let step = |own, acc| if QUICK { kernel.quick_step(own, acc) } else { kernel.step(own, acc) };
+    let mut doubtful = false;
+    // SAFETY: reads are within the inputs; `acc` is written in full by the first loop before it is read.
+    unsafe {
+        if ranks == 1 {
+            let only = input(0);
+            for (i, result) in result.iter_mut().enumerate() {
+                result.write(kernel.alone(only.add(i).read_unaligned()));
+            }
+            return false;
+        }
+        let first = input(0);
+        for (i, acc) in acc.iter_mut().enumerate() {
+            acc.write(kernel.load(first.add(i).read_unaligned()));
+        }
+        // Two ranks at a time: half as much traffic between the accumulator and the cache.
+        let mut at = 1;
+        while at + 2 < ranks {
+            let (one, two) = (input(at), input(at + 1));
+            for (i, acc) in acc.iter_mut().enumerate() {
+                let next = step(one.add(i).read_unaligned(), acc.assume_init());
+                acc.write(step(two.add(i).read_unaligned(), next));
+            }
+            at += 2;
+        }
+        if at + 1 < ranks {
+            let own = input(at);
+            for (i, acc) in acc.iter_mut().enumerate() {
+                acc.write(step(own.add(i).read_unaligned(), acc.assume_init()));
+            }
+        }
+        let own = input(ranks - 1);
+        for (i, (acc, result)) in acc.iter().zip(result.iter_mut()).enumerate() {
+            let last = kernel.store(step(own.add(i).read_unaligned(), acc.assume_init()));
+            doubtful |= QUICK && kernel.doubtful(last);
+            result.write(last);
+        }
+    }
+    doubtful
 }

@@ -144,6 +144,10 @@ macro_rules! fp8 {
                 left + right
             }
             #[inline(always)]
+            fn quick_add(left: f32, right: f32) -> f32 {
+                left + right
+            }
+            #[inline(always)]
             fn mul(left: f32, right: f32) -> f32 {
                 left * right
             }

@@ -66,7 +66,7 @@ impl Elem for F16 {
         // Exact below 2^-14: adding 1/2 puts a count of 2^-24 into the last bits of the fraction.
         let small = (magnitude + 0.5).to_bits() & 0x3ff;
         let value = if magnitude < f32::from_bits(113 << 23) { small } else { normal.min(0x7c00) };
-        let value = if w != w { u32::from(F16_NAN) } else { value };
+        let value = if w.is_nan() { u32::from(F16_NAN) } else { value };
         F16((sign | value) as u16)
     }
 
@@ -78,6 +78,10 @@ impl Elem for F16 {
     #[inline(always)]
     fn add(left: f32, right: f32) -> f32 {
         f32::add(left, right)
+    }
+    #[inline(always)]
+    fn quick_add(left: f32, right: f32) -> f32 {
+        left + right
     }
     #[inline(always)]
     fn mul(left: f32, right: f32) -> f32 {
@@ -128,12 +132,24 @@ impl Elem for BF16 {
     fn round(w: f32) -> f32 {
         let bits = w.to_bits();
         let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) & 0xffff_0000;
-        f32::from_bits(if w != w { u32::from(BF16_NAN) << 16 } else { rounded })
+        f32::from_bits(if w.is_nan() { u32::from(BF16_NAN) << 16 } else { rounded })
+    }
+
+    // A NaN here has only zeros in its lower half (it was widened, or made by the processor), so nothing is carried
+    // and it stays one.
+    #[inline(always)]
+    fn quick_round(w: f32) -> f32 {
+        let bits = w.to_bits();
+        f32::from_bits(bits.wrapping_add(0x7fff + (bits >> 16 & 1)) & 0xffff_0000)
     }
 
     // The NaN of the result does not depend on the operands, so the plain operation will do.
     #[inline(always)]
     fn add(left: f32, right: f32) -> f32 {
+        left + right
+    }
+    #[inline(always)]
+    fn quick_add(left: f32, right: f32) -> f32 {
         left + right
     }
     #[inline(always)]

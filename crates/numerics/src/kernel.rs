@@ -13,6 +13,17 @@ pub(crate) trait Kernel: Copy + Send + Sync {
     /// `own` is the left operand.
     fn step(&self, own: Self::Stored, acc: Self::Acc) -> Self::Acc;
     fn store(&self, acc: Self::Acc) -> Self::Stored;
+    /// `step` in fewer instructions; where a block of results holds one that is `doubtful`, it is folded again by
+    /// `step`.
+    #[inline(always)]
+    fn quick_step(&self, own: Self::Stored, acc: Self::Acc) -> Self::Acc {
+        self.step(own, acc)
+    }
+    /// `quick_step` may have led to another result than `step`.
+    #[inline(always)]
+    fn doubtful(&self, _result: Self::Stored) -> bool {
+        false
+    }
     /// The result if there is but one rank.
     #[inline(always)]
     fn alone(&self, x: Self::Stored) -> Self::Stored {
@@ -26,6 +37,11 @@ pub(crate) trait Kernel: Copy + Send + Sync {
 /// A binary operation on wide values.
 pub(crate) trait Binary: Copy + Send + Sync {
     fn apply<E: Elem>(left: E::Wide, right: E::Wide) -> E::Wide;
+    /// As [`Elem::quick_add`].
+    #[inline(always)]
+    fn quick<E: Elem>(left: E::Wide, right: E::Wide) -> E::Wide {
+        E::round(Self::apply::<E>(left, right))
+    }
 }
 
 /// Addition.
@@ -39,6 +55,10 @@ impl Binary for Add {
     #[inline(always)]
     fn apply<E: Elem>(left: E::Wide, right: E::Wide) -> E::Wide {
         E::add(left, right)
+    }
+    #[inline(always)]
+    fn quick<E: Elem>(left: E::Wide, right: E::Wide) -> E::Wide {
+        E::quick_round(E::quick_add(left, right))
     }
 }
 
@@ -68,6 +88,14 @@ impl<E: Elem, B: Binary> Kernel for Arith<E, B> {
     #[inline(always)]
     fn store(&self, acc: E::Wide) -> E {
         E::narrow(acc)
+    }
+    #[inline(always)]
+    fn quick_step(&self, own: E, acc: E::Wide) -> E::Wide {
+        B::quick::<E>(own.widen(), acc)
+    }
+    #[inline(always)]
+    fn doubtful(&self, result: E) -> bool {
+        result.is_nan()
     }
     /// Nothing is computed, so a NaN keeps its bits.
     #[inline(always)]
@@ -100,6 +128,14 @@ impl<E: Elem> Kernel for Average<E> {
     #[inline(always)]
     fn store(&self, acc: E::Wide) -> E {
         E::narrow(E::round(E::div_count(acc, self.ranks)))
+    }
+    #[inline(always)]
+    fn quick_step(&self, own: E, acc: E::Wide) -> E::Wide {
+        E::quick_round(E::quick_add(own.widen(), acc))
+    }
+    #[inline(always)]
+    fn doubtful(&self, result: E) -> bool {
+        result.is_nan()
     }
     #[inline(always)]
     fn alone(&self, x: E) -> E {

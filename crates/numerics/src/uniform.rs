@@ -43,7 +43,7 @@ pub unsafe fn uniform(how: Reduction, ranks: usize, buf: *mut u8, numel: usize) 
             unsafe { reduce_into(how, place, &repeat(ranks.max(1)), buf, numel) }
         }
         // Two inputs say all there is to say; BXOR of an odd number leaves one over.
-        ReduceOp::Bxor if ranks.max(1) % 2 == 0 => {
+        ReduceOp::Bxor if ranks.max(1).is_multiple_of(2) => {
             // SAFETY: as above.
             unsafe { reduce_into(how, place, &repeat(2), buf, numel) }
         }
