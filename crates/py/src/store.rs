@@ -300,16 +300,22 @@ impl StoreCore {
         self.store.queue_len(&self::key(key)?).map_err(|e| raised(py, &e))
     }
 
-    #[pyo3(signature = (key, world_size, timeout = None))]
+    /// `by_keys`: as `PrefixStore` does it.
+    #[pyo3(signature = (key, world_size, timeout = None, *, by_keys = false))]
     fn barrier(
         &self,
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
         world_size: i64,
         timeout: Option<&Bound<'_, PyAny>>,
+        by_keys: bool,
     ) -> PyResult<()> {
-        let patience = self.patience(timeout)?;
-        let passed = self.store.barrier(&mut Caller::this(py), &self::key(key)?, world_size, patience);
+        let (waiter, key, patience) = (&mut Caller::this(py), self::key(key)?, self.patience(timeout)?);
+        let passed = if by_keys {
+            self.store.barrier_by_keys(waiter, &key, world_size, patience)
+        } else {
+            self.store.barrier(waiter, &key, world_size, patience)
+        };
         passed.map_err(|e| raise(py, e))
     }
 

@@ -31,8 +31,8 @@ pub enum Blame {
 pub enum StoreError {
     #[error("{}", timed_out(*.flavor, *.millis, .keys, *.single))]
     TimedOut { flavor: Flavor, millis: i64, keys: Vec<String>, single: bool },
-    #[error("{}", barrier_timed_out(*.flavor, *.millis, .key))]
-    BarrierTimedOut { flavor: Flavor, millis: i64, key: String },
+    #[error("barrier timeout after {millis}ms, key: {key}")]
+    BarrierTimedOut { millis: i64, key: String },
     #[error("Timed out after {seconds} seconds waiting for clients. {joined}/{expected} clients joined.")]
     WorkersTimedOut { seconds: i64, joined: i64, expected: i64 },
     #[error("The client socket has timed out after {millis}ms while trying to connect to ({host}, {port}).")]
@@ -63,9 +63,7 @@ impl StoreError {
     /// The exception to raise.
     pub fn blame(&self) -> Blame {
         match self {
-            Self::TimedOut { flavor: Flavor::File, .. } | Self::BarrierTimedOut { flavor: Flavor::File, .. } => {
-                Blame::Runtime
-            }
+            Self::TimedOut { flavor: Flavor::File, .. } => Blame::Runtime,
             Self::TimedOut { .. }
             | Self::BarrierTimedOut { .. }
             | Self::WorkersTimedOut { .. }
@@ -89,13 +87,6 @@ fn timed_out(flavor: Flavor, millis: i64, keys: &[String], single: bool) -> Stri
             format!("wait timeout after {millis}ms, keys: {}", shown.join(", "))
         }
         Flavor::File if single => format!("Timeout waiting for key: {} after {millis} ms", keys.join(", ")),
-        Flavor::Hash | Flavor::File => "Wait timeout".to_owned(),
-    }
-}
-
-fn barrier_timed_out(flavor: Flavor, millis: i64, key: &str) -> String {
-    match flavor {
-        Flavor::Tcp => format!("barrier timeout after {millis}ms, key: {key}"),
         Flavor::Hash | Flavor::File => "Wait timeout".to_owned(),
     }
 }

@@ -179,24 +179,38 @@ impl KeyValueStore {
         world_size: i64,
         patience: Patience,
     ) -> Result<(), WaitError<W::Stop>> {
-        let timed_out = |_: &Inner, _: &Need| StoreError::BarrierTimedOut {
-            flavor: self.flavor,
-            millis: patience.millis,
-            key: key.to_owned(),
-        };
+        let timed_out =
+            |_: &Inner, _: &Need| StoreError::BarrierTimedOut { millis: patience.millis, key: key.to_owned() };
         let ask = Ask { operation: "barrier", patience, shown: None, timed_out: &timed_out };
-        if self.flavor == Flavor::Tcp {
-            self.add(key, 1)?;
-            return self.until(waiter, &ask, Some(()), |inner| match inner.data.count(key) >= world_size {
-                true => Attempt::Done(()),
-                false if self.alone.is_some() => Attempt::Done(()),
-                false => Attempt::Wait(Need::Count(key.to_owned(), world_size)),
-            });
+        if self.flavor != Flavor::Tcp {
+            return self.barrier_by_keys(waiter, key, world_size, patience);
         }
+        self.add(key, 1)?;
+        self.until(waiter, &ask, Some(()), |inner| match inner.data.count(key) >= world_size {
+            true => Attempt::Done(()),
+            false if self.alone.is_some() => Attempt::Done(()),
+            false => Attempt::Wait(Need::Count(key.to_owned(), world_size)),
+        })
+    }
+
+    /// The same by a counter `key/num_members` and a key `key/last_member`, as torch does it where a store has no
+    /// barrier of its own: in `PrefixStore` too, whatever it wraps.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub fn barrier_by_keys<W: Waiter>(
+        &self,
+        waiter: &mut W,
+        key: &str,
+        world_size: i64,
+        patience: Patience,
+    ) -> Result<(), WaitError<W::Stop>> {
         let (members, last) = (format!("{key}/num_members"), format!("{key}/last_member"));
         if self.add(&members, 1)? == world_size {
             self.set(&last, b"1".to_vec());
         }
+        let timed_out = |_: &Inner, _: &Need| self.missing(patience.millis, std::slice::from_ref(&last), false);
+        let ask = Ask { operation: "barrier", patience, shown: None, timed_out: &timed_out };
         self.until(waiter, &ask, Some(()), |inner| match inner.has(&last) {
             true => Attempt::Done(()),
             false => Attempt::Wait(Need::Keys(BTreeSet::from([last.clone()]))),

@@ -278,6 +278,17 @@ def _forward(name: str, original: Any) -> Callable[..., Any]:
     return method
 
 
+def _barrier(original: Any) -> Callable[..., Any]:
+    def barrier(self: Any, key: Data, world_size: int, timeout: timedelta | float | None = None) -> None:
+        base = _base(self)
+        if issubclass(type(base), RunStore):
+            base._core.barrier(_full_key(self, key), world_size, timeout, by_keys=True)
+        else:
+            original(self, key, world_size, timeout)
+
+    return barrier
+
+
 def _list_keys(original: Any) -> Callable[..., Any]:
     def list_keys(self: Any) -> list[str]:
         base = _base(self)
@@ -327,8 +338,9 @@ def install(run: _allranks.StoreHub) -> None:
     prefix: Any = c10d.PrefixStore
     names = ("__init__", "queue_push", "queue_pop", "queue_len", "barrier", "list_keys", "set_timeout")
     _saved.update({name: vars(prefix).get(name) for name in names})
-    for name in ("queue_push", "queue_pop", "queue_len", "barrier"):
+    for name in ("queue_push", "queue_pop", "queue_len"):
         setattr(prefix, name, _forward(name, getattr(prefix, name)))
+    prefix.barrier = _barrier(prefix.barrier)
     prefix.list_keys = _list_keys(prefix.list_keys)
     prefix.set_timeout = _set_timeout(prefix.set_timeout)
     prefix.__init__ = _init(prefix.__init__)
