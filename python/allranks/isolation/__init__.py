@@ -30,6 +30,7 @@ values 0.05 us, with different ones 0.1 us; a call what its functions cost; Pyth
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from importlib import import_module
 
@@ -43,7 +44,6 @@ PARTS = [
     "environment",
     "modules",
     "monkeypatch",
-    "sync",
     "threads",
     "blocking",
     "children",
@@ -66,6 +66,14 @@ def add_part(install_part: Callable[[Registry], None]) -> None:
 
 def install(registry: Registry) -> None:
     """Makes everything private that is known so far. Call it before the first rank starts, on the main thread."""
+    from allranks.isolation import sync
+
+    torch_was_there = "torch" in sys.modules
+    sync.install(registry)
+    if torch_was_there:
+        sync.replace_module_locks(registry)
+    import torch.distributed  # noqa: F401  # before any copy for a rank is made: it adds filters, handlers, variables
+
     for name in PARTS:
         import_module(f"allranks.isolation.{name}").install(registry)
     for install_part in _more:

@@ -1,0 +1,323 @@
+"""Starts the ranks, waits for them, and says how each ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from allranks import _allranks, failures, isolation, runtime, watchdog
+from allranks.environment import variables_of
+from allranks.isolation import environment, exits, placement
+from allranks.isolation.registry import Registry
+from allranks.isolation.threads import RankThread
+
+#: How long ranks may take to end once the run was aborted, in seconds.
+GRACE = 0.5
+#: How often the main thread looks, in seconds.
+STEP = 0.05
+
+
+@dataclass
+class RankResult:
+    """How a rank ended."""
+
+    rank: int
+    #: As a process would give it; None if the rank was stopped because the run could not go on.
+    status: int | None = None
+    #: What it raised, `SystemExit` and the abort of the run apart.
+    error: BaseException | None = None
+    #: What the function returned.
+    value: Any = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended well."""
+        return self.status == 0
+
+
+@dataclass
+class Outcome:
+    """How a run ended."""
+
+    ranks: list[RankResult]
+    #: Ctrl-C.
+    interrupted: bool = False
+    #: Ranks whose threads did not end: they stand in code that never looks back.
+    stuck: tuple[int, ...] = ()
+    #: The engine, for findings and the summary.
+    world: Any = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether every rank ended well."""
+        return all(result.ok for result in self.ranks) and not self.interrupted
+
+
+@dataclass(frozen=True)
+class Options:
+    """What of a plan matters here; a `RunPlan` has the same names."""
+
+    world_size: int
+    seed: int = 0
+    schedule: str = "round-robin"
+    profile: str | None = None
+    device: str = "auto"
+    watchdog: float | None = 10.0
+    tag_output: bool = False
+    pdb: bool = False
+    quiet: bool = False
+
+
+class RankFailed(RuntimeError):
+    """A rank of `run` raised; `rank` says which, `__cause__` what."""
+
+    def __init__(self, message: str, rank: int) -> None:
+        super().__init__(message)
+        self.rank = rank
+
+
+def run_all_ranks(plan: Any, target: Callable[[int], Any], *, show_errors: bool = True) -> Outcome:
+    """Runs `target(rank)` as every rank of `plan.world_size`; `plan` is a `RunPlan` or `Options`.
+
+    What it changes in the process is undone when it returns.
+    """
+    if runtime.current() is not None:
+        raise RuntimeError("a run of allranks is going on in this process; runs cannot be nested")
+    with _prepared(plan) as run:
+        return _Launch(run, plan, target, show_errors).go()
+
+
+@contextlib.contextmanager
+def _prepared(plan: Any) -> Iterator[runtime.Runtime]:
+    registry = Registry(plan.world_size, plan.seed)
+    backend: Any = None
+    try:
+        isolation.install(registry)
+        baton = _allranks.Baton(
+            schedule=plan.schedule, seed=plan.seed, swapper=registry.swapper, on_stall=lambda: _on_stall(run)
+        )
+        run = runtime.Runtime(plan.world_size, baton, registry.swapper, registry, _allranks.World(baton), plan)
+        _set_environments(run)
+        runtime.set_current(run)
+        from allranks import backend
+
+        backend.install(run)
+        yield run
+    finally:
+        if backend is not None:
+            backend.uninstall()
+        runtime.set_current(None)
+        registry.close()
+
+
+def _set_environments(run: runtime.Runtime) -> None:
+    port = _free_looking_port()
+    for rank in range(run.world_size):
+        mapping = environment.environment_of(run.registry, rank)
+        for name, value in variables_of(rank, run.world_size, port, os.environ).items():
+            mapping[os.environ.encodekey(name)] = os.environ.encodevalue(value)  # type: ignore[attr-defined]
+
+
+def _free_looking_port() -> int:
+    """Nobody listens there; programs put it into file names, so two runs should differ."""
+    return 20000 + os.getpid() % 10000
+
+
+def _on_stall(run: runtime.Runtime) -> None:
+    """Nobody can go on: the engine says why and ends the run."""
+    from allranks.backend import store
+
+    hub = getattr(store, "hub", lambda: None)()
+    try:
+        run.world.stall(hub.waits() if hub is not None else [])
+    finally:
+        if not run.baton.is_aborted:
+            run.baton.abort()
+
+
+class _Launch:
+    def __init__(
+        self, run: runtime.Runtime, plan: Any, target: Callable[[int], Any], show_errors: bool
+    ) -> None:
+        self._run, self._plan, self._target = run, plan, target
+        self._show_errors = show_errors
+        self._reporter = failures.Reporter()
+        self._results = [RankResult(rank) for rank in range(run.world_size)]
+        self._placement = placement.Placement(run)
+
+    def go(self) -> Outcome:
+        run = self._run
+        exits.on_hard_exit(run, self._hard_exit)
+        for rank in range(run.world_size):
+            task = run.baton.spawn(rank)
+            thread = RankThread(target=self._rank_main, args=(rank, task), rank=rank)
+            run.main_threads[rank] = run.task_threads[task] = thread
+            thread.start_outside()
+        run.baton.start()
+        interrupted = self._wait()
+        stuck: tuple[int, ...] = ()
+        if run.baton.is_aborted and not self._over_soon():
+            alive = {rank for _, rank, daemon, state in run.baton.tasks() if state != "done" and not daemon}
+            stuck = tuple(sorted(alive))
+        else:
+            for thread in run.main_threads.values():
+                thread.join_outside(GRACE)
+        return Outcome(self._results, interrupted, stuck, run.world)
+
+    def _over_soon(self) -> bool:
+        with contextlib.suppress(KeyboardInterrupt):
+            return bool(self._run.baton.wait_over(GRACE))
+        return False
+
+    def _wait(self) -> bool:
+        watch = watchdog.Watchdog(self._run, getattr(self._plan, "watchdog", None))
+        try:
+            while not self._run.baton.wait_over(STEP):
+                if self._run.baton.is_aborted and watch.aborted_for() > GRACE:
+                    return False
+                watch.look()
+        except KeyboardInterrupt:
+            with watchdog.second_interrupt_exits():
+                watchdog.say_where_ranks_stand(self._run)
+                self._run.baton.abort()
+            return True
+        return False
+
+    def _rank_main(self, rank: int, task: int) -> None:
+        """The whole life of a rank, on its thread."""
+        run, result = self._run, self._results[rank]
+        try:
+            self._placement.place_this_thread()
+            run.baton.attach(task, rank)
+            exits.begin_rank(rank)
+            for act in run.registry.at_rank_start:
+                act(rank)
+            self._program(rank, result)
+            exits.end_rank(run, rank)
+        except _allranks.RankAborted:
+            pass
+        except BaseException as error:  # Raised at the end of the rank: by a thread that it joined, or by us.
+            self._failed(rank, result, error)
+        with contextlib.suppress(_allranks.RankAborted):
+            for act in reversed(run.registry.at_rank_end):
+                act(rank)
+            _flush()
+            run.world.rank_ended(rank, result.ok)
+        if _allranks.current_task() is not None:
+            run.baton.finish()
+
+    def _program(self, rank: int, result: RankResult) -> None:
+        try:
+            result.value = self._target(rank)
+            result.status = 0
+        except SystemExit as stop:
+            result.status = exits.status_of(stop)
+            if result.status:
+                self._run.world.rank_failed(rank, *failures.place_of(stop), f"exited with status {result.status}")
+        except _allranks.RankAborted:
+            raise
+        except BaseException as error:
+            self._failed(rank, result, error)
+
+    def _failed(self, rank: int, result: RankResult, error: BaseException) -> None:
+        result.status, result.error = 1, error
+        place = failures.place_of(error)
+        try:
+            if self._show_errors:
+                self._reporter.show(rank, error)
+            if getattr(self._plan, "pdb", False) and error.__traceback__ is not None:
+                from allranks import debugger
+
+                debugger.post_mortem(rank, error)
+        finally:
+            self._run.world.rank_failed(rank, *place, _one_line(error))
+
+    def _hard_exit(self, rank: int, status: int) -> None:
+        """`os._exit` in a rank: the rank is gone, without any of what `_rank_main` does at the end."""
+        result = self._results[rank]
+        result.status = status
+        if status:
+            self._run.world.rank_failed(rank, None, 0, "", f"os._exit({status})")
+        self._run.world.rank_ended(rank, status == 0)
+
+
+def _one_line(error: BaseException) -> str:
+    text = str(error).strip().split("\n", 1)[0]
+    name = type(error).__name__
+    return f"{name}: {text}" if text else name
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+
+
+def run_fn(
+    fn: Callable[..., Any],
+    world_size: int,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> list[Any]:
+    """Calls `fn(*args, **kwargs)` as every rank and returns what the ranks returned, in order.
+
+    `fn`'s own module, and whatever else is imported already, is shared by all ranks: its globals are one for all.
+    Modules that ranks import for the first time are private as in `allranks run`. Raises `RankFailed`, which names the
+    rank that failed first, if one did.
+    """
+    outcome = run_all_ranks(
+        Options(world_size=world_size, **options), lambda _rank: fn(*args, **(kwargs or {})), show_errors=False
+    )
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    findings = outcome.world.has_error
+    failed = [result for result in outcome.ranks if not result.ok]
+    if failed or findings:
+        raise _failure(outcome, failed)
+    return [result.value for result in outcome.ranks]
+
+
+def _failure(outcome: Outcome, failed: list[RankResult]) -> RankFailed:
+    raised = [result for result in failed if result.error is not None] or failed
+    others = "" if len(raised) < 2 else f" (and {len(raised) - 1} more)"
+    if raised and raised[0].error is not None:
+        first = raised[0]
+        failure = RankFailed(f"rank {first.rank} raised {_one_line(first.error)}{others}", first.rank)  # type: ignore[arg-type]
+        failure.__cause__ = first.error
+        return failure
+    exited = [result for result in failed if result.status]
+    if exited:
+        return RankFailed(f"rank {exited[0].rank} exited with status {exited[0].status}{others}", exited[0].rank)
+    rank = failed[0].rank if failed else -1
+    return RankFailed("the run could not go on" if failed else "allranks found an error", rank)
+
+
+def run_one_rank(plan: Any, target: Callable[[int], Any]) -> RankResult:
+    """Runs `target` as one rank of a big world, on the main thread, without isolation: nobody else is there."""
+    from allranks import one_rank
+
+    os.environ.update(variables_of(plan.rank, plan.world_size, _free_looking_port(), os.environ))
+    one_rank.install(world_size=plan.world_size, rank=plan.rank, fill=plan.fill, profile=plan.profile)
+    result = RankResult(plan.rank)
+    try:
+        result.value = target(plan.rank)
+        result.status = 0
+    except SystemExit as stop:
+        result.status = exits.status_of(stop)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        result.status, result.error = 1, error
+        failures.Reporter().show(plan.rank, error)
+        if plan.pdb and error.__traceback__ is not None:
+            from allranks import debugger
+
+            debugger.post_mortem(plan.rank, error)
+    _flush()
+    return result

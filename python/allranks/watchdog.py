@@ -1,0 +1,112 @@
+"""What the main thread looks after while ranks run: one that never hands over, and Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+from allranks import _allranks
+from allranks.runtime import Runtime
+
+
+def say(text: str) -> None:
+    """To the process's own stderr, whichever rank's is in place."""
+    stream = sys.__stderr__
+    if stream is not None:
+        with contextlib.suppress(Exception):
+            stream.write(f"allranks: {text}\n")
+            stream.flush()
+
+
+class Watchdog:
+    """Names a rank that runs for long while others wait. A warning, once for each place; nothing is ended."""
+
+    def __init__(self, run: Runtime, seconds: float | None) -> None:
+        self._run, self._seconds = run, seconds
+        self._seen: tuple[int | None, int] = (None, -1)
+        self._since = time.monotonic()
+        self._named: set[tuple[str, int]] = set()
+        self._aborted_at: float | None = None
+
+    def aborted_for(self) -> float:
+        """Seconds since the run was first seen aborted."""
+        if self._aborted_at is None:
+            self._aborted_at = time.monotonic()
+        return time.monotonic() - self._aborted_at
+
+    def look(self) -> None:
+        """Compares with the last look; call it every so often."""
+        holder = self._run.baton.holder()
+        now = time.monotonic()
+        if holder != self._seen or holder[0] is None:
+            self._seen, self._since = holder, now
+            return
+        if self._seconds is None or now - self._since < self._seconds:
+            return
+        self._since = now
+        tasks = self._run.baton.tasks()
+        rank = next((rank for task, rank, _, _ in tasks if task == holder[0]), None)
+        others = {r for _, r, daemon, state in tasks if state in ("runnable", "blocked") and not daemon and r != rank}
+        ident = self._run.baton.threads().get(holder[0])
+        frame = sys._current_frames().get(ident) if ident is not None else None
+        if rank is None or not others or frame is None:
+            return
+        file, line, _ = _allranks.user_site(frame) or (frame.f_code.co_filename, frame.f_lineno, "")
+        if (file, line) in self._named:
+            return
+        self._named.add((file, line))
+        waiting = f"{len(others)} other rank{'s' if len(others) > 1 else ''}"
+        say(
+            f"warning: rank {rank} has run for {self._seconds:g} s without waiting for anybody, while {waiting} "
+            f"cannot go on; it stands here:\n{_stack(frame)}"
+        )
+
+
+def _stack(frame: Any) -> str:
+    ours = os.path.dirname(os.path.abspath(__file__)) + os.sep
+    shown = [entry for entry in traceback.extract_stack(frame) if not entry.filename.startswith(ours)]
+    shown = [entry for entry in shown if os.path.basename(entry.filename) != "threading.py"]
+    return "".join(traceback.format_list(shown)).rstrip()
+
+
+def say_where_ranks_stand(run: Runtime) -> None:
+    """One line a rank: where in its program, and what it waits for."""
+    waits: dict[int, tuple[Any, str]] = {}
+    with contextlib.suppress(Exception):
+        for rank, site, what in run.world.standing([]):
+            waits.setdefault(rank, (site, what))
+    frames, threads = sys._current_frames(), run.baton.threads()
+    lines = []
+    shown: set[int] = set()
+    for task, rank, daemon, state in run.baton.tasks():
+        if state == "done" or daemon or rank in shown:
+            continue
+        shown.add(rank)
+        site, what = waits.get(rank, (None, ""))
+        frame = frames.get(threads.get(task, -1))
+        if site is None and frame is not None:
+            site = _allranks.user_site(frame)
+        where = f"{site[0]}:{site[1]}, in {site[2]}" if site else "before its first line"
+        doing = f"waits in {what}" if what else {"blocked": "waits", "sleeping": "sleeps"}.get(state, state)
+        lines.append(f"  rank {rank}: {where} ({doing})")
+    say("interrupted; the ranks stood here:\n" + "\n".join(lines) if lines else "interrupted")
+
+
+@contextlib.contextmanager
+def second_interrupt_exits() -> Iterator[None]:
+    """Another Ctrl-C meanwhile ends the process at once."""
+    try:
+        before = signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    except ValueError:
+        yield  # Not on the main thread: nothing to catch.
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
