@@ -11,13 +11,25 @@ from typing import Any
 from torch.distributed import distributed_c10d as c10d
 
 from allranks.backend import takeover
-from allranks.one_rank import rendezvous
+from allranks.one_rank import checkpoint, guards, memory, meta, objects, pipeline, rendezvous
 from allranks.one_rank import work as works
+from allranks.one_rank.pipeline import pipeline_input
 from allranks.one_rank.session import is_active, session
 
 NAMES = (*takeover.NAMES, "fake")
 
-__all__ = ["install", "is_active", "record", "records", "register_plain", "summary", "uninstall"]
+__all__ = ["install", "is_active", "pipeline_input", "record", "records", "register_plain", "summary", "uninstall"]
+
+
+def _prepare() -> None:
+    """What is needed once there is a group. Imports of torch's parts that few programs use wait until here."""
+    works.install(session.patches)
+    guards.install(session.patches)
+    objects.install(session.patches)
+    memory.install(session.patches)
+    checkpoint.install(session.patches)
+    pipeline.install(session.patches)
+    meta.install()
 
 
 def install(world_size: int, rank: int, fill: str = "uniform", profile: str | None = None) -> None:
@@ -31,7 +43,7 @@ def install(world_size: int, rank: int, fill: str = "uniform", profile: str | No
     session.make_world(rank, world_size)
     takeover.take_over(session.creator, NAMES)
     rendezvous.install(session.patches, rank, world_size)
-    works.install(session.patches)
+    _prepare()
 
 
 def register_plain() -> None:
@@ -40,13 +52,16 @@ def register_plain() -> None:
         return
     c10d.Backend.register_backend("allranks", session.creator("allranks"), extended_api=True, devices=["cpu", "cuda"])
     rendezvous.install_plain(session.patches)
-    works.install(session.patches)
+    session.at_first_group.append(_prepare)
 
 
 def uninstall() -> None:
     """Puts torch back as it was before `install`."""
     session.patches.undo()
+    session.at_first_group.clear()
     takeover.give_back()
+    rendezvous.uninstall()
+    pipeline.forget()
     session.world, session.fill, session.profile = None, "uniform", None
 
 

@@ -51,6 +51,14 @@ class OneRankBackend(Backend):
 
     # --- operations that are more than one call
 
+    def note(self, kind: str, dtype: str | None = None, numel: int = 0) -> None:
+        """Counts an operation that is carried out elsewhere."""
+        self._group.note(kind, dtype=dtype, numel=numel)
+
+    def any_source(self) -> int:
+        """Whose message comes where any is welcome: the lowest other rank's."""
+        return 1 if self.rank() == 0 and self.size() > 1 else 0
+
     def allreduce_sparse(self, tensors: Tensors, opts: Any) -> Finished | None:
         result: Finished | None = self.allreduce(tensors, opts)
         return result
@@ -61,9 +69,8 @@ class OneRankBackend(Backend):
         return result
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> Finished:
-        """Comes from the lowest other rank of the group."""
         work: Finished = self._group.method("recv_anysource")(tensors, tag)
-        work.source = 1 if self.rank() == 0 and self.size() > 1 else 0
+        work.source = self.any_source()
         return work
 
     def monitored_barrier(self, timeout: Any, wait_all_ranks: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Every private name of torch that one-rank mode touches, with what it is for and where versions differ."""
+"""Every private name of torch that one-rank mode touches, what it is, and why."""
 
 from __future__ import annotations
 
@@ -6,8 +6,24 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import torch
 import torch.distributed as dist
+import torch.nn.parallel.distributed
+import torch.utils._device
 from torch.distributed import distributed_c10d as c10d
+
+#: Wraps a backend when TORCH_DISTRIBUTED_DEBUG=DETAIL: builds a real gloo mesh, which would wait for peers.
+DEBUG_WRAPPER = (c10d, "_create_process_group_wrapper")
+#: DDP compares parameter shapes with rank 0's; bound by name in both modules.
+VERIFY_SHAPES = tuple(
+    (module, "_verify_param_shape_across_processes")
+    for module in (torch.distributed.utils, torch.nn.parallel.distributed)
+)
+
+
+def public_modules() -> tuple[Any, ...]:
+    """Modules under whose names programs call c10d's functions."""
+    return (dist, c10d)
 
 
 def rendezvous_handlers() -> dict[str, Callable[..., Any]]:
@@ -16,46 +32,20 @@ def rendezvous_handlers() -> dict[str, Callable[..., Any]]:
     return handlers
 
 
-#: Barrier over a store when TORCH_DIST_INIT_BARRIER=1: would wait for peers.
-STORE_BARRIER = (c10d, "_store_based_barrier")
-#: Wraps a backend when TORCH_DISTRIBUTED_DEBUG=DETAIL, and builds a real gloo mesh for it.
-DEBUG_WRAPPER = (c10d, "_create_process_group_wrapper")
-#: Compares parameter shapes with rank 0's; imported by name into several modules.
-VERIFY_SHAPES = "_verify_param_shape_across_processes"
+def settle_device_constructors() -> None:
+    """torch keeps a set of factories that obey `with torch.device(...)`, made at first use: before we replace any."""
+    torch.utils._device._device_constructors()
 
 
-def modules_with(name: str, *candidates: str) -> list[Any]:
-    """Those of the modules that are imported and have such a name."""
-    found = [sys.modules.get(c) for c in candidates]
-    return [m for m in found if m is not None and hasattr(m, name)]
+def group_rank(group: Any, global_rank: int | None, rank_in_group: int | None) -> int:
+    """The rank in `group` from either way to give it; checks as torch does."""
+    rank: int = c10d._canonicalize_group_rank(group, global_rank, rank_in_group, return_global=False)
+    return rank
 
 
-def default_backend_of(group: Any) -> Any:
-    """The backend object behind a group."""
-    return group._get_backend(next(iter(group._device_types)))
-
-
-def dist_wrapper() -> Any:
-    """DCP's wrapper of object collectives."""
-    from torch.distributed.checkpoint import utils
-
-    return utils._DistWrapper
-
-
-def checkpoint_planner() -> Any:
-    """The module that validates a global plan (`_validate_global_plan`)."""
-    from torch.distributed.checkpoint import default_planner
-
-    return default_planner
-
-
-def pipeline_stage() -> Any:
-    """The module of `PipelineStage`, whose shape inference exchanges metadata objects with its neighbours."""
-    from torch.distributed.pipelining import stage
-
-    return stage
-
-
-def object_functions() -> tuple[Any, ...]:
-    """Modules under whose names programs call object collectives."""
-    return (dist, c10d)
+#: `_DistWrapper`: DCP's wrapper of object collectives.
+CHECKPOINT_UTILS = "torch.distributed.checkpoint.utils"
+#: `_validate_global_plan`: demands that the chunks of all ranks cover each tensor.
+CHECKPOINT_PLANNER = "torch.distributed.checkpoint.default_planner"
+#: `PipelineStage._recv_meta`, `_send_meta`: metadata inference exchanges objects with the neighbours.
+PIPELINE_STAGE = "torch.distributed.pipelining.stage"

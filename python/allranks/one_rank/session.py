@@ -24,6 +24,7 @@ class Session:
     world: _allranks.FakeWorld | None = None
     patches: Patches = field(default_factory=Patches)
     record: int = 0
+    at_first_group: list[Callable[[], None]] = field(default_factory=list)
 
     def make_world(self, rank: int, size: int) -> _allranks.FakeWorld:
         """The world of `rank`; the present one if it fits."""
@@ -37,6 +38,9 @@ class Session:
         """What torch calls to make the backend `name` of a group."""
 
         def create(opts: Any, options: Any = None) -> OneRankBackend:
+            for prepare in self.at_first_group:
+                prepare()
+            self.at_first_group.clear()
             members = list(opts.global_ranks_in_group)
             if not members:  # The default group.
                 members = list(range(opts.group_size))
