@@ -2,7 +2,7 @@
 //!
 //! | type | bias | NaN | infinity | too large becomes |
 //! |---|---|---|---|---|
-//! | e4m3fn | 7 | `0x7f`, `0xff` | none | NaN |
+//! | e4m3fn | 7 | `0x7f`, `0xff` | none | the greatest number, infinity too |
 //! | e4m3fnuz | 8 | `0x80` | none | NaN |
 //! | e5m2 | 15 | above `0x7c` | `0x7c`, `0xfc` | infinity |
 //! | e5m2fnuz | 16 | `0x80` | none | NaN |
@@ -22,7 +22,7 @@ struct Shape {
     fnuz: bool,
 }
 
-const E4M3FN: Shape = Shape { fraction: 3, bias: 7, greatest: 0x7e, beyond: 0x7f, fnuz: false };
+const E4M3FN: Shape = Shape { fraction: 3, bias: 7, greatest: 0x7e, beyond: 0x7e, fnuz: false };
 const E4M3FNUZ: Shape = Shape { fraction: 3, bias: 8, greatest: 0x7f, beyond: 0x80, fnuz: true };
 const E5M2: Shape = Shape { fraction: 2, bias: 15, greatest: 0x7b, beyond: 0x7c, fnuz: false };
 const E5M2FNUZ: Shape = Shape { fraction: 2, bias: 16, greatest: 0x7f, beyond: 0x80, fnuz: true };
@@ -185,3 +185,49 @@ fp8!(F8E4M3FNUZ, "e4m3fnuz", |b: u8| E4M3FNUZ_TABLE[usize::from(b)], |x| E4M3FNU
 fp8!(F8E5M2, "e5m2", |b: u8| E5M2_TABLE[usize::from(b)], |x| E5M2.encode(x));
 fp8!(F8E5M2FNUZ, "e5m2fnuz", |b: u8| E5M2FNUZ_TABLE[usize::from(b)], |x| E5M2FNUZ.encode(x));
 fp8!(F8E8M0FNU, "e8m0fnu", decode_e8m0, encode_e8m0);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TORCH: &str = include_str!("../data/fp8.tsv");
+
+    fn decode(name: &str, byte: u8) -> f32 {
+        match name {
+            "float8_e4m3fn" => F8E4M3FN(byte).widen(),
+            "float8_e4m3fnuz" => F8E4M3FNUZ(byte).widen(),
+            "float8_e5m2" => F8E5M2(byte).widen(),
+            "float8_e5m2fnuz" => F8E5M2FNUZ(byte).widen(),
+            _ => F8E8M0FNU(byte).widen(),
+        }
+    }
+
+    fn encode(name: &str, x: f32) -> u8 {
+        match name {
+            "float8_e4m3fn" => F8E4M3FN::narrow(x).0,
+            "float8_e4m3fnuz" => F8E4M3FNUZ::narrow(x).0,
+            "float8_e5m2" => F8E5M2::narrow(x).0,
+            "float8_e5m2fnuz" => F8E5M2FNUZ::narrow(x).0,
+            _ => F8E8M0FNU::narrow(x).0,
+        }
+    }
+
+    #[test]
+    fn converts_as_torch_does() {
+        let hex = |text: &str| u32::from_str_radix(text, 16).expect("a hexadecimal number");
+        let mut rows = 0;
+        for line in TORCH.lines().skip(1) {
+            let [what, name, cells] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("malformed row") };
+            for (byte, cell) in (0u8..=255).zip(cells.split(' ')).filter(|_| what == "decode") {
+                let (ours, theirs) = (decode(name, byte), f32::from_bits(hex(cell)));
+                assert!(ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan(), "{name} {byte:#x}");
+            }
+            for cell in cells.split(' ').filter(|_| what == "encode") {
+                let (bits, byte) = cell.split_once(':').expect("float:byte");
+                assert_eq!(u32::from(encode(name, f32::from_bits(hex(bits)))), hex(byte), "{name} {bits}");
+            }
+            rows += 1;
+        }
+        assert_eq!(rows, 10);
+    }
+}
