@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-
 from allranks.backend import rendezvous, store
 
 # An expression a line, evaluated with `s`, `ms` and `dist`; where `kinds` are named, for those only.

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-from torch.distributed import rendezvous as find_each_other
-
 from allranks.backend import rendezvous
+from torch.distributed import rendezvous as find_each_other
 
 RANK, WORLD = 17, 131_072
 
@@ -42,7 +41,7 @@ def test_a_peers_key_has_the_value_of_mine(default: Any) -> None:
 @pytest.mark.parametrize("key", ["ready", f"k{WORLD}", "kx"])
 def test_a_key_that_nobody_sets_is_an_error_at_once(default: Any, key: str) -> None:
     default.set(f"k{RANK}", "mine")
-    text = f"no peer exists in one-rank mode .*rank {RANK} of {WORLD}.*'?\"p/{key}\""
+    text = f'no peer exists in one-rank mode .*rank {RANK} of {WORLD}.*\'?"p/{key}"'
     prefix = dist.PrefixStore("p", default)
     for attempt in (
         lambda: prefix.get(key),

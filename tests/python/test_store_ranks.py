@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-from torch.distributed import rendezvous as find_each_other
-
 from allranks import _allranks
 from allranks.backend import rendezvous, store
+from torch.distributed import rendezvous as find_each_other
 
 
 def ms(n: float) -> timedelta:
@@ -212,7 +211,12 @@ def test_tcp_stores_of_one_port_share_data_and_others_do_not() -> None:
         other = dist.HashStore()
         mine.set(f"r{rank}", "v")
         mine.wait(["r0", "r1", "r2"])
-        return other.check(["r0"]), default.check(["r0"]), type(mine) is store.RunTCPStore, isinstance(mine, dist.TCPStore)
+        return (
+            other.check(["r0"]),
+            default.check(["r0"]),
+            type(mine) is store.RunTCPStore,
+            isinstance(mine, dist.TCPStore),
+        )
 
     assert answers(3, body) == [(False, False, True, True)] * 3
 

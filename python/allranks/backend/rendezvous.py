@@ -17,6 +17,7 @@ from urllib.parse import ParseResult, urlparse
 from torch.distributed.constants import default_pg_timeout
 
 from allranks import _allranks
+from allranks.backend import prefix
 from allranks.backend import store as stores
 
 Gathered = Iterator[tuple[stores.RunStore, int, int]]
@@ -111,6 +112,7 @@ def install(runtime: Any) -> _allranks.StoreHub:
     _runtime = runtime
     hub = stores.make_hub(runtime.world_size, getattr(runtime, "rank", None))
     stores.install(hub)
+    prefix.install()
     handlers = _handlers()
     if not _saved:
         for scheme, ours in (("env", _tcp), ("tcp", _tcp), ("file", _file)):
@@ -125,4 +127,5 @@ def uninstall() -> None:
     _runtime = None
     _handlers().update(_saved)
     _saved.clear()
+    prefix.uninstall()
     stores.uninstall()

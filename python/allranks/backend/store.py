@@ -1,8 +1,8 @@
 """torch's stores, kept inside this process.
 
-While a run is on, `TCPStore(...)`, `HashStore()` and `FileStore(...)` called by a rank give a `RunStore`. The classes of
-torch stay where they are, so that every name a module has bound keeps its meaning: only their `__new__` is replaced. On
-any thread that belongs to no rank, in forked children, and after the run, the real classes are made.
+While a run is on, `TCPStore(...)`, `HashStore()` and `FileStore(...)` called by a rank give a `RunStore`. The classes
+of torch stay where they are, so that every name a module has bound keeps its meaning: only their `__new__` is replaced.
+On any thread that belongs to no rank, in forked children, and after the run, the real classes are made.
 
 What a store answers in one-rank mode is the rule of `allranks_store::Alone` (crates/store/src/alone.rs):
 
@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 import socket
 import sys
-import weakref
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from types import FrameType
@@ -28,6 +27,12 @@ from torch._C import _distributed_c10d as c10d
 from allranks import _allranks
 
 Data = str | bytes
+Timeout = timedelta | float
+
+PROBE = "\0allranks-probe"
+"""A key that begins with it asks for its full form under all prefixes: see `allranks.backend.prefix`."""
+
+probed: list[str] = []
 
 _hub: _allranks.StoreHub | None = None
 _pid = 0
@@ -59,7 +64,7 @@ class RunStore(c10d.Store):
         super().__init__()
         self._core = core
 
-    @property  # type: ignore[override]
+    @property  # type: ignore[misc]
     def __class__(self) -> type:
         # `isinstance(store, TCPStore)` looks here too.
         return self.stands_for
@@ -79,7 +84,7 @@ class RunStore(c10d.Store):
     def check(self, keys: Sequence[Data]) -> bool:
         return self._core.check(keys)
 
-    def wait(self, keys: Sequence[Data], timeout: timedelta | float | None = None) -> None:
+    def wait(self, keys: Sequence[Data], timeout: Timeout | None = None) -> None:
         self._core.wait(keys, timeout)
 
     def compare_set(self, key: Data, expected_value: Data, desired_value: Data) -> bytes:
@@ -115,30 +120,38 @@ class RunStore(c10d.Store):
     def queue_len(self, key: Data) -> int:
         return self._core.queue_len(key)
 
-    def barrier(self, key: Data, world_size: int, timeout: timedelta | float | None = None) -> None:
+    def barrier(self, key: Data, world_size: int, timeout: Timeout | None = None) -> None:
         self._core.barrier(key, world_size, timeout)
 
-    def set_timeout(self, timeout: timedelta | float) -> None:
-        self._choose_timeout(timeout, sys._getframe(1))
+    def set_timeout(self, timeout: Timeout) -> None:
+        self.choose_timeout(timeout, sys._getframe(1))
 
-    def _choose_timeout(self, timeout: timedelta | float, caller: FrameType) -> None:
+    def choose_timeout(self, timeout: Timeout, caller: FrameType) -> None:
+        """`set_timeout` called from `caller`."""
         # init_process_group hands the time-out of the process group on: the script did not choose it for the store.
         explicit = not str(caller.f_globals.get("__name__")).startswith("torch.distributed.")
         self._core.set_timeout(timeout, explicit)
-        super().set_timeout(timeout)
+        super().set_timeout(timeout)  # type: ignore[arg-type]
 
     def clone(self) -> RunStore:
-        other = type(self)(self._core.clone())
-        c10d.Store.set_timeout(other, self.timeout)
-        _keep(other)
+        return self._like_me(type(self)(self._core.clone()))
+
+    def _like_me(self, other: RunStore) -> RunStore:
+        if not isinstance(other, c10d.FileStore):  # torch's starts with the default again
+            c10d.Store.set_timeout(other, self.timeout)  # type: ignore[attr-defined]
+        _kept.append(other)
         return other
+
+    def core_of(self) -> _allranks.StoreCore:
+        """The Rust half."""
+        return self._core
 
     def getNumKeys(self) -> int:
         return self._core.num_keys()
 
     def deleteKey(self, key: str) -> bool:
-        if _PROBE in key:
-            _probed.append(key)
+        if PROBE in key:
+            probed.append(key)
             return False
         return self._core.delete_key(key)
 
@@ -158,10 +171,7 @@ class RunTCPStore(RunStore):
         return self._core.port
 
     def clone(self) -> RunStore:
-        other = type(self)(self._core.clone(), self.host)
-        c10d.Store.set_timeout(other, self.timeout)
-        _keep(other)
-        return other
+        return self._like_me(type(self)(self._core.clone(), self.host))
 
 
 class RunHashStore(RunStore):
@@ -180,23 +190,26 @@ class RunFileStore(RunStore):
         self.path = path
 
     def clone(self) -> RunStore:
-        other = type(self)(self._core.clone(), self.path)
-        _keep(other)
-        return other
+        return self._like_me(type(self)(self._core.clone(), self.path))
 
 
-#: C++ may hold a store after Python let go of it; torch cannot call a Python store then.
-_kept: list[Any] = []
-
-
-def _keep(store: RunStore) -> None:
-    _kept.append(store)
+#: C++ may hold a store after Python let go of it; torch cannot call a Python store then. Until the end of the run.
+_kept: list[RunStore] = []
+#: The same for stores that belong to no run.
+_kept_for_ever: list[RunStore] = []
 
 
 def default_store(core: _allranks.StoreCore, host: str | None, path: str | None = None) -> RunStore:
     """The store that a rendezvous gives: a `TCPStore` of `host`, or a `FileStore` of `path`."""
     store: RunStore = RunTCPStore(core, host) if host is not None else RunFileStore(core, path or "")
-    _keep(store)
+    _kept.append(store)
+    return store
+
+
+def alone_store(world_size: int, rank: int) -> RunStore:
+    """A store without peers for a program that no run surrounds."""
+    store = RunHashStore(make_hub(world_size, rank).hash())
+    _kept_for_ever.append(store)
     return store
 
 
@@ -247,121 +260,26 @@ def _replace_new(real: Any, ours: Callable[..., RunStore]) -> None:
     real.__new__ = new
 
 
-# torch's PrefixStore does not pass queues, list_keys and set_timeout on to a store written in Python, and turns barrier
-# into other calls. `_full_key` finds the prefixes out.
-
-_PROBE = "\0allranks-probe"
-_probed: list[str] = []
-
-
-def _base(store: Any) -> Any:
-    """The store below all prefixes."""
-    return store._underlying_non_prefix_store if type(store) is c10d.PrefixStore else store
-
-
-def _full_key(prefix: Any, key: Data) -> str:
-    """The key as the store below all prefixes sees it."""
-    _probed.clear()
-    prefix.delete_key(_PROBE + (key if isinstance(key, str) else key.decode(errors="replace")))
-    return _probed.pop().replace(_PROBE, "")
-
-
-def _forward(name: str, original: Any) -> Callable[..., Any]:
-    """A method of `PrefixStore` whose first argument is a key, for our stores: one call with the full key."""
-
-    def method(self: Any, key: Data, *args: Any, **kwargs: Any) -> Any:
-        base = _base(self)
-        if not issubclass(type(base), RunStore):
-            return original(self, key, *args, **kwargs)
-        return getattr(base, name)(_full_key(self, key), *args, **kwargs)
-
-    return method
-
-
-def _barrier(original: Any) -> Callable[..., Any]:
-    def barrier(self: Any, key: Data, world_size: int, timeout: timedelta | float | None = None) -> None:
-        base = _base(self)
-        if issubclass(type(base), RunStore):
-            base._core.barrier(_full_key(self, key), world_size, timeout, by_keys=True)
-        else:
-            original(self, key, world_size, timeout)
-
-    return barrier
-
-
-def _list_keys(original: Any) -> Callable[..., Any]:
-    def list_keys(self: Any) -> list[str]:
-        base = _base(self)
-        if not issubclass(type(base), RunStore):
-            return original(self)
-        prefix = _full_key(self, "")
-        return [key.removeprefix(prefix) for key in base.list_keys() if key.startswith(prefix)]
-
-    return list_keys
-
-
-def _set_timeout(original: Any) -> Callable[..., Any]:
-    def set_timeout(self: Any, timeout: timedelta | float) -> None:
-        base = _base(self)
-        if issubclass(type(base), RunStore):
-            base._choose_timeout(timeout, sys._getframe(1))
-        else:
-            original(self, timeout)
-
-    return set_timeout
-
-
-def _init(original: Any) -> Callable[..., Any]:
-    def init(self: Any, prefix: str, store: Any) -> None:
-        original(self, prefix, store)
-        base = _base(store)
-        if issubclass(type(base), RunStore):
-            # C++ keeps the store, but not its Python half: that lives as long as the prefix.
-            weakref.finalize(self, _let_go, base).atexit = False
-
-    return init
-
-
-def _let_go(store: RunStore) -> None:
-    """Called when a prefix of `store` is gone."""
-
-
-_saved: dict[str, Any] = {}
+_replaced: list[Any] = []
 
 
 def install(run: _allranks.StoreHub) -> None:
     """Stores that ranks make are of `run` from now on."""
     global _hub, _pid, _alone
     _hub, _pid, _alone = run, os.getpid(), run.is_alone
-    if _saved:
-        return
-    prefix: Any = c10d.PrefixStore
-    names = ("__init__", "queue_push", "queue_pop", "queue_len", "barrier", "list_keys", "set_timeout")
-    _saved.update({name: vars(prefix).get(name) for name in names})
-    for name in ("queue_push", "queue_pop", "queue_len"):
-        setattr(prefix, name, _forward(name, getattr(prefix, name)))
-    prefix.barrier = _barrier(prefix.barrier)
-    prefix.list_keys = _list_keys(prefix.list_keys)
-    prefix.set_timeout = _set_timeout(prefix.set_timeout)
-    prefix.__init__ = _init(prefix.__init__)
-    for real, ours in ((c10d.TCPStore, _tcp), (c10d.HashStore, _hash), (c10d.FileStore, _file)):
-        _replace_new(real, ours)
+    if not _replaced:
+        for real, ours in ((c10d.TCPStore, _tcp), (c10d.HashStore, _hash), (c10d.FileStore, _file)):
+            _replace_new(real, ours)
+            _replaced.append(real)
 
 
 def uninstall() -> None:
     """The real classes are made again, and the stores of the run are let go."""
     global _hub
     _hub = None
-    if not _saved:
-        return
-    for name, value in _saved.items():
-        if value is None:
-            delattr(c10d.PrefixStore, name)
-        else:
-            setattr(c10d.PrefixStore, name, value)
-    _saved.clear()
-    for real in (c10d.TCPStore, c10d.HashStore, c10d.FileStore):
+    for real in _replaced:
         del real.__new__
+    _replaced.clear()
     _kept.clear()
 
 
