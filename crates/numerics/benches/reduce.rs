@@ -2,6 +2,8 @@
 //!
 //! The copy reads each input once and writes each output once, as `all_reduce` must.
 
+#![expect(missing_docs, reason = "criterion's macros make public functions")]
+
 use std::hint::black_box;
 use std::time::Duration;
 

@@ -3,6 +3,7 @@
 use allranks_core::{Dtype, OpKind, Profile, ReduceOp};
 use allranks_numerics::{Order, Place, Reduction, all_reduce, reduce_into};
 
+const MIB: usize = 1 << 20;
 const GOLDEN: &str = include_str!("../data/golden.tsv");
 
 fn mix(mut z: u64) -> u64 {
@@ -72,7 +73,7 @@ fn sizes(row: &Row<'_>) -> Vec<usize> {
     let n = row.ranks;
     if row.data == "big" {
         let size = row.dtype.size();
-        let whole = [(2 * n << 20) / size, (9 * n << 20) / (2 * size) + 1];
+        let whole = [2 * n * MIB / size, 9 * n * MIB / (2 * size) + 1];
         return whole.map(|w| if row.kind == "reduce_scatter_tensor" { w / n } else { w }).to_vec();
     }
     let mut sizes = vec![0, 1, 2, 3, n - 1, n, n + 1, 2 * n + 1, 4 * n + 3, 257];
