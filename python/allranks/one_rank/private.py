@@ -47,5 +47,10 @@ def group_rank(group: Any, global_rank: int | None, rank_in_group: int | None) -
 CHECKPOINT_UTILS = "torch.distributed.checkpoint.utils"
 #: `_validate_global_plan`: demands that the chunks of all ranks cover each tensor.
 CHECKPOINT_PLANNER = "torch.distributed.checkpoint.default_planner"
-#: `PipelineStage._recv_meta`, `_send_meta`: metadata inference exchanges objects with the neighbours.
+#: `PipelineStage._recv_meta`, `_send_meta`: metadata inference exchanges objects with the neighbours
+#: (`_StageForwardMeta`, `_StageBackwardMeta`), made by `extract_tensor_metas` and `_derive_grad_metas`.
 PIPELINE_STAGE = "torch.distributed.pipelining.stage"
+#: `ZeroRedundancyOptimizer.consolidate_state_dict`: sends optimizer states by a pickle of its own.
+ZERO_OPTIMIZER = "torch.distributed.optim.zero_redundancy_optimizer"
+#: `_PipelineSchedule._initialize_pp_stages`: knows the arguments and the target of a step.
+PIPELINE_SCHEDULES = "torch.distributed.pipelining.schedules"
