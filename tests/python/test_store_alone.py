@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import types
 from collections.abc import Iterator
@@ -104,3 +105,12 @@ def test_initialising_again_gives_a_fresh_store(default: Any) -> None:
 def test_real_stores_afterwards(default: Any) -> None:
     rendezvous.uninstall()
     assert type(dist.HashStore()) is dist.HashStore
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_has_no_part(default: Any) -> None:
+    assert isinstance(dist.HashStore(), dist.HashStore) and type(dist.HashStore()) is not dist.HashStore
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if type(dist.HashStore()) is dist.HashStore else 1)
+    assert os.waitpid(child, 0)[1] == 0

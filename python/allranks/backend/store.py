@@ -35,7 +35,6 @@ PROBE = "\0allranks-probe"
 probed: list[str] = []
 
 _hub: _allranks.StoreHub | None = None
-_pid = 0
 _alone = False
 
 
@@ -46,7 +45,7 @@ def hub() -> _allranks.StoreHub | None:
 
 def active() -> _allranks.StoreHub | None:
     """The hub, if the calling thread belongs to a rank of the run."""
-    if _hub is not None and os.getpid() == _pid and (_alone or _allranks.current_rank() is not None):
+    if _hub is not None and (_alone or _allranks.current_rank() is not None):
         return _hub
     return None
 
@@ -261,12 +260,22 @@ def _replace_new(real: Any, ours: Callable[..., RunStore]) -> None:
 
 
 _replaced: list[Any] = []
+_watches_forks: list[bool] = []
+
+
+def _forget() -> None:
+    """A forked child has no part in the run. (Its pid would not tell: a rank's is not the process's.)"""
+    global _hub
+    _hub = None
 
 
 def install(run: _allranks.StoreHub) -> None:
     """Stores that ranks make are of `run` from now on."""
-    global _hub, _pid, _alone
-    _hub, _pid, _alone = run, os.getpid(), run.is_alone
+    global _hub, _alone
+    if not _watches_forks and hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_forget)
+        _watches_forks.append(True)
+    _hub, _alone = run, run.is_alone
     if not _replaced:
         for real, ours in ((c10d.TCPStore, _tcp), (c10d.HashStore, _hash), (c10d.FileStore, _file)):
             _replace_new(real, ours)
