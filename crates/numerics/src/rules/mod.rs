@@ -49,8 +49,9 @@ pub struct Refusal {
     pub exception: Exception,
     /// The first line of its message.
     pub message: Cow<'static, str>,
-    /// The reduction itself takes place and only what follows it fails, so the ranks meet, and all_reduce and reduce
-    /// leave the sum in the buffer. All other refusals leave the buffers as they were.
+    /// The reduction itself takes place and only torch's division after it fails. So the ranks meet first, and the sum
+    /// is left in the tensor of an all_reduce, of an all_reduce_coalesced of one tensor, in the root's of a reduce and
+    /// in the output of a reduce_scatter of a list. All other operations and refusals leave the tensors as they were.
     pub after_sum: bool,
     /// How we know.
     pub evidence: Evidence,
