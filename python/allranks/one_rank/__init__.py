@@ -11,7 +11,7 @@ from typing import Any
 from torch.distributed import distributed_c10d as c10d
 
 from allranks.backend import takeover
-from allranks.one_rank import checkpoint, guards, memory, meta, objects, pipeline, rendezvous, zero
+from allranks.one_rank import checkpoint, fakes, guards, memory, meta, objects, pipeline, rendezvous, zero
 from allranks.one_rank import work as works
 from allranks.one_rank.pipeline import pipeline_input
 from allranks.one_rank.session import is_active, session
@@ -30,6 +30,7 @@ def _prepare() -> None:
     checkpoint.install(session.patches)
     pipeline.install(session.patches)
     zero.install(session.patches)
+    fakes.install(session.patches)
     meta.install()
 
 

@@ -59,10 +59,6 @@ class OneRankBackend(Backend):
         """Whose message comes where any is welcome: the lowest other rank's."""
         return 1 if self.rank() == 0 and self.size() > 1 else 0
 
-    def allreduce_sparse(self, tensors: Tensors, opts: Any) -> Finished | None:
-        result: Finished | None = self.allreduce(tensors, opts)
-        return result
-
     def gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Finished | None:
         outputs = [list(output.chunk(self.size()))] if opts.rootRank == self.rank() else []
         result: Finished | None = self.gather(outputs, [input], opts)

@@ -21,10 +21,11 @@ def _zeroed(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
     @functools.wraps(original)
     def factory(*args: Any, **kwargs: Any) -> torch.Tensor:
         tensor = original(*args, **kwargs)
-        if type(tensor) is torch.Tensor and not torch.compiler.is_compiling():
-            if not _allranks.clear_memory(tensor) and not tensor.is_meta and tensor.layout is torch.strided:
-                with torch.no_grad():
-                    tensor.zero_()
+        if type(tensor) is not torch.Tensor or tensor.is_meta or torch.compiler.is_compiling():
+            return tensor
+        if tensor.layout is torch.strided and not _allranks.clear_memory(tensor):
+            with torch.no_grad():
+                tensor.zero_()
         return tensor
 
     return factory

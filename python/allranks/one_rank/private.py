@@ -54,3 +54,9 @@ PIPELINE_STAGE = "torch.distributed.pipelining.stage"
 ZERO_OPTIMIZER = "torch.distributed.optim.zero_redundancy_optimizer"
 #: `_PipelineSchedule._initialize_pp_stages`: knows the arguments and the target of a step.
 PIPELINE_SCHEDULES = "torch.distributed.pipelining.schedules"
+#: `DeviceMesh`: its constructor and `mesh` compute with tensors of ranks.
+DEVICE_MESH = "torch.distributed.device_mesh"
+#: `FSDPParamGroup._validate_no_meta_params`: refuses the meta device at the first forward.
+FSDP_PARAM_GROUP = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
+#: `_get_device_handle`, bound by name there too; `record_grad_output_stream` (2.15) wants a stream with an id.
+FSDP_COLLECTIVES = "torch.distributed.fsdp._fully_shard._fsdp_collectives"

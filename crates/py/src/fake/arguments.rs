@@ -18,6 +18,7 @@ pub(super) type Tensors<'py> = SmallVec<[Tensor<'py>; 2]>;
 pub enum Method {
     Allreduce,
     AllreduceCoalesced,
+    AllreduceSparse,
     Broadcast,
     Reduce,
     Allgather,
@@ -38,9 +39,10 @@ pub enum Method {
 }
 
 /// Name of each method and the kind of operation it is.
-pub(super) const METHODS: [(&str, Method, OpKind); 19] = [
+pub(super) const METHODS: [(&str, Method, OpKind); 20] = [
     ("allreduce", Method::Allreduce, OpKind::AllReduce),
     ("allreduce_coalesced", Method::AllreduceCoalesced, OpKind::AllReduceCoalesced),
+    ("allreduce_sparse", Method::AllreduceSparse, OpKind::AllReduceSparse),
     ("broadcast", Method::Broadcast, OpKind::Broadcast),
     ("reduce", Method::Reduce, OpKind::Reduce),
     ("allgather", Method::Allgather, OpKind::AllGather),
@@ -161,6 +163,14 @@ impl<'py> Request<'py> {
                     Method::Reduce => rules.reduce(&lens, root),
                     _ => rules.all_reduce(&lens),
                 };
+            }
+            Method::AllreduceSparse => {
+                r.in_place = true;
+                for tensor in arg(0)?.try_iter()? {
+                    r.outs.push(Tensor::described(tensor?)?);
+                }
+                r.options(args, 1, true, false)?;
+                r.steps = rules.all_reduce(&lens(&r.outs));
             }
             Method::AllGatherSingle | Method::ReduceScatterSingle => {
                 r.outs.push(Tensor::new(arg(0)?)?);

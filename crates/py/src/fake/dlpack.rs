@@ -127,6 +127,14 @@ impl<'py> Tensor<'py> {
                 drop(PyErr::take(py)); // Sparse, meta, ...: described by its attributes instead.
             }
         }
+        Self::described(object)
+    }
+
+    /// Without a look at its memory: for tensors that have none of their own (a refusal of DLPack costs milliseconds).
+    ///
+    /// # Errors
+    /// As for [`Tensor::new`].
+    pub fn described(object: Bound<'py, PyAny>) -> PyResult<Self> {
         let meta = tensor::meta_of(&object)?;
         let numel = usize::try_from(meta.shape.numel()).expect("a tensor's size is an i64");
         Ok(Self { object, dtype: meta.dtype, numel, shape: meta.shape, data: None })
