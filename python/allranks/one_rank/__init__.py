@@ -11,7 +11,7 @@ from typing import Any
 from torch.distributed import distributed_c10d as c10d
 
 from allranks.backend import takeover
-from allranks.one_rank import checkpoint, fakes, guards, memory, meta, objects, pipeline, rendezvous, zero
+from allranks.one_rank import checkpoint, dtensor, fakes, guards, memory, meta, objects, pipeline, rendezvous, zero
 from allranks.one_rank import work as works
 from allranks.one_rank.pipeline import pipeline_input
 from allranks.one_rank.session import is_active, session
@@ -31,6 +31,7 @@ def _prepare() -> None:
     pipeline.install(session.patches)
     zero.install(session.patches)
     fakes.install(session.patches)
+    dtensor.install(session.patches)
     meta.install()
 
 
@@ -64,7 +65,7 @@ def uninstall() -> None:
     takeover.give_back()
     rendezvous.uninstall()
     pipeline.forget()
-    session.world, session.fill, session.profile = None, "uniform", None
+    session.world, session.fill, session.profile, session.record = None, "uniform", None, 0
 
 
 def summary() -> tuple[list[tuple[str, int]], list[tuple[str, int, int]]]:
@@ -74,9 +75,7 @@ def summary() -> tuple[list[tuple[str, int]], list[tuple[str, int, int]]]:
 
 def record(capacity: int) -> None:
     """Keeps the last `capacity` operations in memory; 0 stops."""
-    session.record = capacity
-    if session.world is not None:
-        session.world.record(capacity)
+    session.keep(capacity)
 
 
 def records() -> list[dict[str, Any]]:

@@ -72,9 +72,9 @@ def patch_wrapper(patches: Patches, module: Any) -> None:
 def patch_planner(patches: Patches, module: Any) -> None:
     """The check of completeness."""
 
-    def make_validate(original: Callable[..., bool]) -> Callable[..., bool]:
-        def validate(*args: Any, **kwargs: Any) -> bool:
-            return True if is_active() else original(*args, **kwargs)
+    def make_validate(original: Callable[..., Any]) -> Callable[..., Any]:
+        def validate(*args: Any, **kwargs: Any) -> Any:
+            return [] if is_active() else original(*args, **kwargs)  # A list of complaints.
 
         return validate
 

@@ -38,3 +38,15 @@ def install(patches: Patches) -> None:
 
     for module, name in private.VERIFY_SHAPES:
         patches.wrap(module, name, make_verify)
+
+    def make_logging(original: Any) -> Any:
+        def get_ddp_logging_data(self: Any) -> Any:
+            data = original(self)
+            backend = backend_of(self.process_group)
+            if backend is not None:
+                data["backend_name"] = backend.name()  # C++ asks for the type of the backend, which is "custom".
+            return data
+
+        return get_ddp_logging_data
+
+    patches.wrap(*private.DDP_LOGGING, make_logging)

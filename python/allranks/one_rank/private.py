@@ -20,6 +20,9 @@ VERIFY_SHAPES = tuple(
     for module in (torch.distributed.utils, torch.nn.parallel.distributed)
 )
 
+#: What DDP logged about itself.
+DDP_LOGGING = (torch.nn.parallel.DistributedDataParallel, "_get_ddp_logging_data")
+
 
 def public_modules() -> tuple[Any, ...]:
     """Modules under whose names programs call c10d's functions."""
@@ -60,3 +63,6 @@ DEVICE_MESH = "torch.distributed.device_mesh"
 FSDP_PARAM_GROUP = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
 #: `_get_device_handle`, bound by name there too; `record_grad_output_stream` (2.15) wants a stream with an id.
 FSDP_COLLECTIVES = "torch.distributed.fsdp._fully_shard._fsdp_collectives"
+#: `mesh_scatter`: deals a tensor out over a dimension of a mesh; bound by name in the second module.
+TENSOR_COLLECTIVES = "torch.distributed.tensor._collective_utils"
+TENSOR_PLACEMENTS = "torch.distributed.tensor.placement_types"

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.distributed import distributed_c10d as c10d
 
-from allranks import _allranks
+from allranks import _allranks, backend
 from allranks.one_rank import slow
 from allranks.one_rank.backend import OneRankBackend
 from allranks.one_rank.patches import Patches
@@ -30,9 +30,16 @@ class Session:
         """The world of `rank`; the present one if it fits."""
         if self.world is None or (self.world.rank, self.world.size) != (rank, size):
             self.world = _allranks.FakeWorld(rank, size, fill=self.fill, work=Finished, slow=slow.run)
-            if self.record:
-                self.world.record(self.record)
+            self.keep(self.record)
         return self.world
+
+    def keep(self, capacity: int) -> None:
+        """Operations are kept in memory from now on; 0: no more."""
+        self.record = capacity
+        if capacity:
+            backend._tell_code_paths()
+        if self.world is not None:
+            self.world.record(capacity)
 
     def creator(self, name: str) -> Callable[..., OneRankBackend]:
         """What torch calls to make the backend `name` of a group."""
