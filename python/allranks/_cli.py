@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any
 
 from allranks import _allranks
 
+_BEGIN = time.monotonic()
 USAGE = 2
 OLDEST_TORCH = (2, 14)
 
@@ -90,8 +92,9 @@ def _drop_own_path() -> None:
 
 def _finish(plan: Any, outcome: Any) -> int:
     """The exit status; also ends the process where threads are left that would keep the interpreter."""
-    status = 130 if outcome.interrupted else 3 if outcome.world.has_error else 0 if outcome.ok else 1
-    return _leave(status)
+    failed = any(result.status for result in outcome.ranks)
+    status = _allranks.conclude(outcome.world, plan, time.monotonic() - _BEGIN, rank_failed=failed)
+    return _leave(130 if outcome.interrupted else status)
 
 
 def _leave(status: int) -> int:

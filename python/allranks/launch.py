@@ -106,7 +106,7 @@ def _prepared(plan: Any) -> Iterator[runtime.Runtime]:
         runtime.set_current(run)
         from allranks import backend
 
-        backend.install(run)
+        run.session = backend.install(run)
         yield run
     finally:
         if backend is not None:
@@ -235,6 +235,7 @@ class _Launch:
 
                 debugger.post_mortem(rank, error)
         finally:
+            self._run.session.diagnose(rank, error)
             self._run.world.rank_failed(rank, *place, _one_line(error))
 
     def _hard_exit(self, rank: int, status: int) -> None:

@@ -21,6 +21,8 @@ class Runtime:
     registry: Registry
     #: The engine, once the backend is installed.
     world: Any = None
+    #: What the backends of torch share, once they are installed.
+    session: Any = None
     #: The checked command line (`_allranks.RunPlan`), or None for `allranks.run`.
     plan: Any = None
     #: The thread that a rank's program runs in, by rank.

@@ -14,13 +14,13 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
-from torch.distributed.tensor import Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Shard
 
 
 def state() -> dict[str, object]:
     mesh = init_device_mesh("cpu", (512,))
-    full = torch.arange(512.0 * 3).view(512, 3)
-    return {"sharded": distribute_tensor(full, mesh, [Shard(0)]), "plain": torch.ones(4) * 7, "step": 12}
+    mine = torch.arange(3.0).view(1, 3) + 3 * dist.get_rank()
+    return {"sharded": DTensor.from_local(mine, mesh, [Shard(0)]), "plain": torch.ones(4) * 7, "step": 12}
 
 
 def empty() -> dict[str, object]:

@@ -61,6 +61,36 @@ fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }
 
+/// What is the same for ranks that fail alike: without numbers and addresses (`0x7f72e0625db0`).
 fn without_digits(text: &str) -> String {
-    text.chars().filter(|c| !c.is_ascii_digit()).collect()
+    let mut kept = String::with_capacity(text.len());
+    let mut parts = text.split("0x");
+    kept.push_str(parts.next().unwrap_or_default());
+    for part in parts {
+        kept.push_str(part.trim_start_matches(|c: char| c.is_ascii_hexdigit()));
+    }
+    kept.retain(|c| !c.is_ascii_digit());
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(rank: u32, message: &str) -> Failure {
+        Failure { rank: GlobalRank(rank), site: None, message: message.to_owned() }
+    }
+
+    #[test]
+    fn equal_but_for_numbers_is_one() {
+        let all = [
+            failure(2, "rank 2: no <Group at 0x7fa0>"),
+            failure(3, "rank 3: no <Group at 0x7fbcde>"),
+            failure(0, "no"),
+        ];
+        let found = failures(&all);
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[0].ranks.to_string(), "2,3");
+        assert!(found[0].headline.starts_with("ranks 2,3 failed first"), "{}", found[0].headline);
+    }
 }

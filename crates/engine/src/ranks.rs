@@ -252,6 +252,7 @@ impl<'a> Rank<'a> {
             self.go(self.scheduler.block(self.task, Wait::default()));
             self.world.stop_waiting(self.task, ticket);
         }
+        self.world.waited(ticket);
     }
 }
 
@@ -409,8 +410,7 @@ impl Group<'_> {
     fn carry_out(&self, call: Call) -> Ticket {
         let issued = self.rank.world.issue(self.id, self.me, call).unwrap_or_else(|e| panic!("{e}"));
         match issued {
-            Issued::Done { ticket, .. } => ticket,
-            Issued::Pending(ticket) => {
+            Issued::Done { ticket, .. } | Issued::Pending(ticket) => {
                 self.rank.wait(&ticket);
                 ticket
             }

@@ -29,17 +29,19 @@ struct Code {
 #[derive(Default)]
 struct Paths {
     hidden: Vec<String>,
+    standard: Vec<String>,
     packages: Vec<String>,
 }
 
-static PATHS: RwLock<Paths> = RwLock::new(Paths { hidden: Vec::new(), packages: Vec::new() });
+static PATHS: RwLock<Paths> = RwLock::new(Paths { hidden: Vec::new(), standard: Vec::new(), packages: Vec::new() });
 /// By address of the code object, which is kept alive here: an address is never used twice.
 static CODES: Mutex<Option<HashMap<usize, (Py<PyAny>, Code)>>> = Mutex::new(None);
 
-/// Tells where code that is not the user's lies: prefixes of paths.
+/// Tells where code that is not the user's lies: prefixes of paths of torch and allranks, of the standard library, and of
+/// installed packages.
 #[pyfunction]
-pub(crate) fn set_code_paths(hidden: Vec<String>, packages: Vec<String>) {
-    *PATHS.write().expect("never poisoned") = Paths { hidden, packages };
+pub(crate) fn set_code_paths(hidden: Vec<String>, standard: Vec<String>, packages: Vec<String>) {
+    *PATHS.write().expect("never poisoned") = Paths { hidden, standard, packages };
     *CODES.lock().expect("never poisoned") = None;
 }
 
@@ -54,12 +56,15 @@ fn classify(file: &str) -> Whose {
     }
     let paths = PATHS.read().expect("never poisoned");
     let under = |list: &[String]| list.iter().any(|p| file.starts_with(p.as_str()));
-    // Packages usually lie below the standard library's folder, so they are looked for first; torch and allranks are
-    // named before both.
-    match (under(&paths.hidden), under(&paths.packages)) {
-        (true, _) => Whose::Hidden,
-        (false, true) => Whose::Package,
-        (false, false) => Whose::User,
+    // Packages usually lie below the standard library's folder, so they are looked for first.
+    if under(&paths.hidden) {
+        Whose::Hidden
+    } else if under(&paths.packages) {
+        Whose::Package
+    } else if under(&paths.standard) {
+        Whose::Hidden
+    } else {
+        Whose::User
     }
 }
 

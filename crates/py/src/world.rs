@@ -218,7 +218,7 @@ fn unwaited(op: &Arc<OpRecord>) -> Finding {
     Finding {
         id: FindingId::UnwaitedWork,
         severity: Severity::Warning,
-        headline: format!("rank {} ended without waiting for its {what}, which nobody has received yet", op.rank),
+        headline: format!("rank {} ended without waiting for its {what}", op.rank),
         ranks: [op.rank].into_iter().collect(),
         group: None,
         op: Some(op.kind),
@@ -449,8 +449,8 @@ impl PyTicket {
     /// up when nobody else can go on either.
     #[pyo3(signature = (timeout = None, soft = false))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>, soft: bool) -> PyResult<&'static str> {
-        self.ticket.set_waited();
         if self.ticket.is_done() {
+            self.engine.waited(&self.ticket);
             return Ok("done");
         }
         let me = baton::this(py)?;
@@ -461,6 +461,7 @@ impl PyTicket {
             self.engine.stop_waiting(me.task, &self.ticket);
             let wake = settled?;
             if self.ticket.is_done() {
+                self.engine.waited(&self.ticket);
                 return Ok("done");
             }
             match wake {
@@ -487,6 +488,17 @@ impl PyTicket {
     #[getter]
     fn rank(&self) -> u32 {
         self.ticket.record().rank.0
+    }
+
+    /// Where it was issued: (file, line, function), if that is known.
+    #[getter]
+    fn site(&self) -> Option<(String, u32, String)> {
+        self.ticket.record().site.as_ref().map(|s| (s.file.to_string(), s.line, s.function.to_string()))
+    }
+
+    /// Notes that the program knows it to be complete, as `wait` does.
+    fn set_waited(&self) {
+        self.engine.waited(&self.ticket);
     }
 
     /// Group ranks of the members who have not come, for a collective that is not complete.

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import site
+import sysconfig
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch.distributed import distributed_c10d as c10d
 
+import allranks
 from allranks import _allranks
 from allranks.backend import groups, rendezvous, takeover, work
 from allranks.backend.group import RankBackend
@@ -35,11 +40,22 @@ def install(runtime: Any) -> Session:
 
         return create
 
+    _tell_code_paths()
     takeover.take_over(creator, _NAMES)
     work.install()
     groups.install(session)
     rendezvous.install(runtime)
     return session
+
+
+def _tell_code_paths() -> None:
+    """Frames of torch, of allranks and of the standard library are never shown as the user's."""
+    hidden = [os.path.dirname(torch.__file__), os.path.dirname(allranks.__file__)]
+    standard = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
+    packages = {sysconfig.get_path(name) for name in ("purelib", "platlib")} | set(site.getsitepackages())
+    ends = [path.rstrip(os.sep) + os.sep for path in (*hidden, *standard, *packages) if path]
+    split = len(hidden)
+    _allranks.set_code_paths(ends[:split], ends[split : split + len(standard)], ends[split + len(standard) :])
 
 
 def uninstall() -> None:

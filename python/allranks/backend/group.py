@@ -189,10 +189,10 @@ class RankBackend(Backend):
     def barrier(self, opts: Any) -> RankWork | None:
         return self._issue("barrier", [], [], [], opts.asyncOp)
 
-    def monitored_barrier(self, timeout: timedelta, wait_all_ranks: bool = False) -> None:
+    def monitored_barrier(self, opts: Any, wait_all_ranks: bool = False) -> None:
         ticket = self._member.issue("monitored_barrier", [], [], asynchronous=True)
         assert ticket is not None
-        seconds = timeout.total_seconds()
+        seconds = opts.timeout.total_seconds()
         if ticket.wait(seconds) == "done":
             return
         absent = ticket.absent()
@@ -214,7 +214,10 @@ class RankBackend(Backend):
     # --- messages
 
     def send(self, tensors: Tensors, peer: int, tag: int) -> RankWork | None:
-        return self._issue("send", tensors, [], tensors, root=peer, tag=tag)
+        work = self._issue("send", tensors, [], tensors, root=peer, tag=tag)
+        if work is not None:
+            work.guard(tensors[0], self._run)
+        return work
 
     def recv(self, tensors: Tensors, peer: int, tag: int) -> RankWork | None:
         return self._issue("recv", [], tensors, tensors, root=peer, tag=tag)

@@ -15,6 +15,7 @@ import torch
 from torch._C._distributed_c10d import Work
 
 from allranks import _allranks
+from allranks.backend.session import Session
 
 _WHO_ARE_YOU = timedelta(days=-9_999)
 _NO_TIMEOUT = timedelta(0)
@@ -30,6 +31,28 @@ class RankWork(Work):
         self._results = results
         self._yield = yield_now
         self._future: torch.futures.Future[Any] | None = None
+        self._guarded: tuple[torch.Tensor, int, Session] | None = None
+
+    def guard(self, tensor: torch.Tensor, session: Session) -> None:
+        """From now until `wait`, the program must not write to `tensor`."""
+        if not tensor.is_inference():  # Such a tensor counts no versions.
+            self._guarded = (tensor, tensor._version, session)
+
+    def _check_guarded(self) -> None:
+        if self._guarded is None:
+            return
+        tensor, version, session = self._guarded
+        self._guarded = None
+        if tensor._version != version:
+            session.find(
+                "buffer-race",
+                "error",
+                "a tensor was written to between isend and wait: the receiver gets old, new or mixed data",
+                what="waits for the message",
+                hints=["call wait() first, or send a copy"],
+                rule="gloo, nccl: a buffer belongs to the operation until it is complete",
+                more=[(self._ticket.rank, *self._ticket.site, "sends it")] if self._ticket.site else [],
+            )
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
         if timeout == _WHO_ARE_YOU:
@@ -37,6 +60,7 @@ class RankWork(Work):
             return True
         # Zero is how torch says "the group's own"; that one is never waited for, since a stall is reported at once.
         seconds = timeout.total_seconds() if timeout > _NO_TIMEOUT else None
+        self._check_guarded()
         if self._ticket.wait(seconds) != "done":
             raise RuntimeError("Operation timed out!")
         self._settle()
@@ -62,6 +86,8 @@ class RankWork(Work):
     def completed(self) -> bool:
         if not self._ticket.is_done:
             self._yield()  # A loop that polls must let the others run.
+        if self._ticket.is_done:
+            self._ticket.set_waited()
         return self._ticket.is_done
 
     def results(self) -> list[torch.Tensor]:

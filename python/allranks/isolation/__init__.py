@@ -52,6 +52,7 @@ PARTS = [
     "logs",
     "rng",
     "torch_c10d",
+    "torch_caches",
     "torch_flags",
     "torch_profiler",
 ]

@@ -36,6 +36,13 @@ def outside(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         run.baton.come_back()
 
 
+def let_others_run() -> None:
+    """A turn behind all that can run; ends at once if nobody can."""
+    run = runtime.current()
+    if run is not None and current_rank() is not None:
+        run.baton.sleep(0.0)
+
+
 def ready(fd: int, *, write: bool = False) -> bool:
     """Whether a read (or write) would not block."""
     if _poll is None:
@@ -97,7 +104,10 @@ def _selectors(registry: Registry) -> None:
 
     def select_outside(r: Any, w: Any, x: Any, timeout: float | None = None, /) -> Any:
         found = real(r, w, x, 0)
-        return found if any(found) or timeout == 0 else outside(real, r, w, x, timeout)
+        if not any(found) and timeout != 0:
+            return outside(real, r, w, x, timeout)
+        let_others_run()
+        return found
 
     registry.patches.set(select, "select", _in_rank(real, select_outside))
 
@@ -105,9 +115,14 @@ def _selectors(registry: Registry) -> None:
 def _selecting(original: Any) -> Any:
     @functools.wraps(original)
     def select_ready(self: Any, timeout: float | None = None) -> Any:
-        if current_rank() is None or (timeout is not None and timeout <= 0):
+        if current_rank() is None:
             return original(self, timeout)
-        return original(self, 0) or outside(original, self, timeout)
+        found = original(self, 0)
+        if not found and (timeout is None or timeout > 0):
+            return outside(original, self, timeout)
+        # Whoever asks in a loop must let those run that change the answer: a pool's thread waits for what another reads.
+        let_others_run()
+        return found
 
     return select_ready
 

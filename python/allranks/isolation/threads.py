@@ -147,7 +147,12 @@ def _being_alive(real: Any) -> Any:
         membership: _Membership | None = vars(self).get("_allranks")
         if membership is not None and membership.done:
             return False
-        return bool(real(self))
+        alive = bool(real(self))
+        run = runtime.current()
+        if alive and membership is not None and run is not None and current_rank() is not None:
+            run.baton.sleep(0.0)  # A loop that asks must let the thread run.
+            alive = not membership.done
+        return alive
 
     return is_alive
 

@@ -46,3 +46,45 @@ C_FLAG_PAIRS = (
     ("_set_sdp_use_overrideable", "_get_overrideable_sdp_enabled"),
     ("_set_check_sparse_tensor_invariants", "_check_sparse_tensor_invariants"),
 )
+#: Cached functions whose answers depend on the rank: module, names.
+RANK_CACHES = {
+    "torch.distributed.tensor._redistribute": ("_gen_transform_infos",),
+}
+#: Module-level state that differs between ranks, by module: private as soon as the module is imported.
+RANK_STATE = {
+    "torch.distributed._shard.api": ("_CURRENT_PROCESS_GROUP",),
+    "torch.distributed._shard.sharded_tensor.api": ("_sharded_tensor_current_id", "_sharded_tensor_map"),
+    "torch.distributed._symmetric_memory": ("_group_name_to_store", "_group_name_to_workspace_tensor"),
+    "torch.distributed.checkpoint._async_process_executor": ("_CHECKPOINT_PROCESS",),
+    "torch.distributed.tensor._random": ("_rng_tracker",),
+    "torch.distributed.tensor._redistribute": (
+        "_planner_cache",
+        "_warned_flatten_issues",
+        "_FORCE_MIN_COST_REDISTRIBUTION_PLAN",
+        "_DISABLE_REDISTRIBUTE_TRANSFORM_OPTIMIZATION",
+    ),
+    "torch.distributed.tensor.experimental._context_parallel._attention": (
+        "_cp_options",
+        "_dispatch_mode",
+        "_replaced_functions",
+    ),
+    "torch.nn.utils.parametrize": ("_cache", "_cache_enabled"),
+    "torch.utils._python_dispatch": (
+        "_is_in_torch_dispatch_mode",
+        "_is_in_non_infra_torch_dispatch_mode",
+        "_is_in_any_mode_without_ignore_compile_internals",
+    ),
+    "torch.utils.checkpoint": ("_enable_checkpoint_early_stop", "_checkpoint_debug_enabled"),
+}
+#: Hooks for all modules: private from the first call of one of the functions on.
+MODULE_HOOKS = "torch.nn.modules.module"
+MODULE_HOOK_SETTERS = (
+    "register_module_backward_hook",
+    "register_module_buffer_registration_hook",
+    "register_module_forward_hook",
+    "register_module_forward_pre_hook",
+    "register_module_full_backward_hook",
+    "register_module_full_backward_pre_hook",
+    "register_module_module_registration_hook",
+    "register_module_parameter_registration_hook",
+)

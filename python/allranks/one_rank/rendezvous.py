@@ -20,6 +20,15 @@ from allranks.one_rank import private
 from allranks.one_rank.patches import Patches
 
 
+#: torch keeps the C++ half of a store only, which cannot call a Python half that is gone.
+_stores: list[stores.RunStore] = []
+
+
+def _held(store: stores.RunStore) -> stores.RunStore:
+    _stores.append(store)
+    return store
+
+
 def install(patches: Patches, rank: int, world_size: int) -> None:
     """For a run whose rank and world size are given from outside: env://, tcp://, file:// and every store are alone."""
     hub = shared.install(SimpleNamespace(rank=rank, world_size=world_size))
@@ -33,7 +42,7 @@ def install(patches: Patches, rank: int, world_size: int) -> None:
         # For "fake", torch asks no rendezvous, and takes a store that forgets.
         fake = given.get("backend") == "fake"
         if isinstance(given.get("store"), FakeStore) or (fake and given.get("store") is None):
-            given["store"] = stores.RunHashStore(hub.hash())
+            given["store"] = _held(stores.RunHashStore(hub.hash()))
         if fake and given.get("rank", -1) < 0:
             given.update(rank=rank, world_size=world_size)
         original(**given)
@@ -45,6 +54,7 @@ def install(patches: Patches, rank: int, world_size: int) -> None:
 def uninstall() -> None:
     """Undoes `install`, but for what its patches undo."""
     shared.uninstall()
+    _stores.clear()
 
 
 def install_plain(patches: Patches) -> None:
@@ -60,7 +70,7 @@ def install_plain(patches: Patches) -> None:
         rank, world_size = _number(query, "rank", "RANK"), _number(query, "world_size", "WORLD_SIZE")
         if not 0 <= rank < world_size:
             raise ValueError(f'init_process_group("allranks"): rank {rank} is not in a world of {world_size}')
-        yield stores.RunHashStore(stores.make_hub(world_size, rank).hash()), rank, world_size
+        yield _held(stores.RunHashStore(stores.make_hub(world_size, rank).hash())), rank, world_size
 
     patches.set_item(handlers, "env", handler)
 

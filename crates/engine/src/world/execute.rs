@@ -90,7 +90,7 @@ fn how(profile: Profile, a: &Arrived) -> (Reduction, usize) {
     let order = Order::of(profile, a.record.kind).expect("a reduction");
     let dtype = a.record.inputs.first().map_or(allranks_core::Dtype::Float32, |m| m.dtype);
     let op = a.record.reduce_op.unwrap_or(ReduceOp::Sum);
-    (Reduction::new(order, op, dtype).with_factor(a.factor), dtype.size())
+    (Reduction::new(order, op, dtype).with_factor(a.factor).copied(a.record.kind, a.inputs.len()), dtype.size())
 }
 
 /// Runs a reduction whose dtype and op were checked when the calls came in.
@@ -121,14 +121,12 @@ fn reduce_to_root(profile: Profile, all: &[Arrived], root: usize) {
 
 fn reduce_scatter_lists(profile: Profile, all: &[Arrived]) {
     let (how, width) = how(profile, &all[0]);
-    let total: usize = all[0].inputs.iter().map(|b| b.len() / width).sum();
-    let mut start = 0;
     for (i, to) in all.iter().enumerate() {
         let inputs: Vec<*const u8> = all.iter().map(|a| a.inputs[i].ptr().cast_const()).collect();
         let numel = to.outputs[0].len() / width;
+        let place = Place::of_scatter(to.record.kind, all.len(), i, numel);
         // SAFETY: as above.
-        checked(unsafe { reduce_into(how, Place::part(total, start), &inputs, to.outputs[0].ptr(), numel) });
-        start += numel;
+        checked(unsafe { reduce_into(how, place, &inputs, to.outputs[0].ptr(), numel) });
     }
 }
 
@@ -140,7 +138,7 @@ fn reduce_scatter_parts(profile: Profile, all: &[Arrived]) {
             let part = |a: &Arrived| a.inputs[k].part(i * out.len(), out.len()).expect("checked: N parts");
             let inputs: Vec<*const u8> = all.iter().map(|a| part(a).ptr().cast_const()).collect();
             let numel = out.len() / width;
-            let place = Place::part(numel * all.len(), i * numel);
+            let place = Place::of_scatter(to.record.kind, all.len(), i, numel);
             // SAFETY: as above.
             checked(unsafe { reduce_into(how, place, &inputs, out.ptr(), numel) });
         }

@@ -123,12 +123,6 @@ impl Group {
         (ticket, self.messages.post(self.profile, me, call).map(|(send, recv)| vec![send, recv]))
     }
 
-    /// Messages of a rank that still wait for their receiver and that the program never waited for.
-    pub fn unwaited_sends(&self, rank: GlobalRank) -> Vec<Arc<OpRecord>> {
-        let pending = self.messages.sends().filter(|(_, c)| c.record.rank == rank && !c.ticket.was_waited());
-        pending.map(|(_, c)| c.record.clone()).collect()
-    }
-
     /// Where the others of a collective are, until all have come.
     pub fn slot(&self, op: &OpRecord) -> Option<&Slot> {
         self.slots.get(&(Stream::of(op.kind), op.seq))

@@ -69,6 +69,8 @@ struct Inner {
     suspects: BTreeMap<GlobalRank, Finding>,
     ended: RankSet,
     waits: BTreeMap<TaskId, (GlobalRank, Ticket)>,
+    /// Sends of each rank that it has not waited for, since it last knew of anything complete.
+    open_sends: BTreeMap<GlobalRank, Vec<Ticket>>,
     aborted: bool,
 }
 
@@ -128,7 +130,11 @@ impl World {
             self.sink.emit(Event::Issued(record.clone()));
         }
         let (ticket, met) = if record.kind.is_p2p() { state.message(me, call) } else { state.arrive(me, call) };
+        if record.kind == OpKind::Send {
+            inner.open_sends.entry(record.rank).or_default().push(ticket.clone());
+        }
         let Some(met) = met else { return Ok(Issued::Pending(ticket)) };
+        let state = &mut inner.groups[group.0 as usize];
         let name = state.name.clone();
         let records: Vec<&OpRecord> = met.iter().map(|c| &*c.record).collect();
         let disagreement =
@@ -163,6 +169,19 @@ impl World {
         self.lock().waits.insert(task, (rank, ticket.clone()));
     }
 
+    /// The program knows a ticket to be complete. After a collective or a receive it may well know that its earlier
+    /// messages have arrived, so they are not held against it any more.
+    pub fn waited(&self, ticket: &Ticket) {
+        let record = ticket.record();
+        let mut inner = self.lock();
+        let Some(open) = inner.open_sends.get_mut(&record.rank) else { return };
+        if record.kind == OpKind::Send {
+            open.retain(|t| !t.is(ticket));
+        } else {
+            open.clear();
+        }
+    }
+
     /// The task does not wait any more.
     pub fn stop_waiting(&self, task: TaskId, ticket: &Ticket) {
         ticket.remove_waiter(task);
@@ -180,12 +199,7 @@ impl World {
         self.sink.emit(Event::Found(Box::new(finding.clone())));
         let mut inner = self.lock();
         if let Some(same) = inner.findings.iter_mut().find(|f| same_but_for_ranks(f, &finding)) {
-            same.ranks.extend(finding.ranks.iter());
-            for location in finding.locations {
-                if !same.locations.contains(&location) {
-                    same.locations.push(location);
-                }
-            }
+            merge(same, finding);
         } else {
             inner.findings.push(finding);
         }
@@ -207,13 +221,13 @@ impl World {
         self.lock().failures.push(failure);
     }
 
-    /// A rank ended, in whatever way. Returns what it left behind: messages that nobody has received yet and that it
-    /// never waited for.
+    /// A rank ended, in whatever way. Returns what it left behind: messages that it did not wait for and can not know to
+    /// be received.
     pub fn rank_ended(&self, rank: GlobalRank, ok: bool) -> Vec<Arc<OpRecord>> {
         let mut inner = self.lock();
         inner.ended.insert(rank);
-        let left =
-            if inner.aborted { Vec::new() } else { inner.groups.iter().flat_map(|g| g.unwaited_sends(rank)).collect() };
+        let open = inner.open_sends.remove(&rank).unwrap_or_default();
+        let left = if inner.aborted { Vec::new() } else { open.iter().map(|t| t.record().clone()).collect() };
         drop(inner);
         self.sink.emit(Event::RankEnded { rank, ok });
         left
@@ -229,8 +243,9 @@ impl World {
         let mut all = failures(&plain);
         for failure in &known {
             let finding = &inner.suspects[&failure.rank];
-            if !all.iter().any(|f| same_but_for_ranks(f, finding)) {
-                all.push(finding.clone());
+            match all.iter_mut().find(|f| same_but_for_ranks(f, finding)) {
+                Some(same) => merge(same, finding.clone()),
+                None => all.push(finding.clone()),
             }
         }
         all.extend(inner.findings.iter().cloned());
@@ -277,6 +292,15 @@ impl World {
     /// Position of the next collective of a member: how many it has issued.
     pub fn next_seq(&self, group: GroupId, me: GroupRank) -> u64 {
         self.lock().groups[group.0 as usize].next_seq(me)
+    }
+}
+
+fn merge(into: &mut Finding, from: Finding) {
+    into.ranks.extend(from.ranks.iter());
+    for location in from.locations {
+        if !into.locations.contains(&location) {
+            into.locations.push(location);
+        }
     }
 }
 

@@ -16,7 +16,6 @@ pub struct Ticket(Arc<Claim>);
 struct Claim {
     record: Arc<OpRecord>,
     done: AtomicBool,
-    waited: AtomicBool,
     source: AtomicU32,
     waiters: Mutex<SmallVec<[TaskId; 1]>>,
     attachment: Mutex<Option<Box<dyn Any + Send>>>,
@@ -29,7 +28,6 @@ impl Ticket {
         Self(Arc::new(Claim {
             record,
             done: AtomicBool::new(false),
-            waited: AtomicBool::new(false),
             source: AtomicU32::new(NO_SOURCE),
             waiters: Mutex::default(),
             attachment: Mutex::new(attachment),
@@ -59,15 +57,6 @@ impl Ticket {
     /// Whether both are the same claim.
     pub fn is(&self, other: &Ticket) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
-    }
-
-    /// Notes that the program waited for it.
-    pub fn set_waited(&self) {
-        self.0.waited.store(true, Ordering::Relaxed);
-    }
-
-    pub(super) fn was_waited(&self) -> bool {
-        self.0.waited.load(Ordering::Relaxed)
     }
 
     pub(super) fn set_source(&self, source: GroupRank) {
