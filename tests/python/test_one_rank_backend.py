@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -66,22 +67,37 @@ def test_work() -> None:
         assert dist.barrier(async_op=True).is_completed()
 
 
-def test_sequence_numbers() -> None:
-    with world(4, 1):
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+def test_sequence_numbers(backend: str) -> None:
+    """gloo's numbers were read off real gloo; NCCL counts collectives."""
+    with world(4, 1, backend=backend):
         group = c10d._get_default_group()
-        assert group._get_sequence_number_for_group() == 0
+        gloo = backend == "gloo"
+
+        def grown(body: Callable[[], object]) -> int:
+            before = group._get_sequence_number_for_group()
+            body()
+            return group._get_sequence_number_for_group() - before
+
+        def coalesced() -> None:
+            with c10d._coalescing_manager():
+                dist.reduce_scatter_tensor(torch.empty(1), torch.ones(4))
+                dist.reduce_scatter_tensor(torch.empty(1), torch.ones(4))
+
         t = torch.ones(2)
-        dist.all_reduce(t)
-        dist.broadcast(t, 0)
-        dist.barrier()
-        assert group._get_sequence_number_for_group() == 3
-        dist.send(t, 0)
-        dist.recv(t, 0)
-        assert group._get_sequence_number_for_group() == 3
+        assert group._get_sequence_number_for_group() == 0
+        assert grown(lambda: dist.all_reduce(t)) == 1
+        assert grown(lambda: dist.broadcast(t, 0)) == 1
+        assert grown(dist.barrier) == 1
+        assert grown(lambda: dist.all_gather_object([None] * 4, 1)) == 2
+        assert grown(lambda: dist.send(t, 0)) == (1 if gloo else 0)
+        assert grown(lambda: dist.recv(t, 0)) == (1 if gloo else 0)
+        assert grown(coalesced) == (2 if gloo else 1)
+        if gloo:
+            assert grown(dist.monitored_barrier) == 2
         other = dist.new_group([0, 1])
-        dist.all_reduce(t, group=other)
+        assert grown(lambda: dist.all_reduce(t, group=other)) == 0
         assert other._get_sequence_number_for_group() == 1
-        assert group._get_sequence_number_for_group() == 3
 
 
 def test_coalescing() -> None:

@@ -81,9 +81,17 @@ impl FakeWorld {
         Ok(Self { world: Arc::new(World { engine, work, slow }), ring: std::sync::Mutex::default() })
     }
 
-    /// A group with this rank at `group_rank` of `members` (global ranks). `profile`: whose refusals hold, if any's.
-    #[pyo3(signature = (name, group_rank, members, *, profile = None))]
-    fn join(&self, name: &str, group_rank: u32, members: Vec<u32>, profile: Option<&str>) -> PyResult<FakeGroup> {
+    /// A group with this rank at `group_rank` of `members` (global ranks). `profile`: whose refusals hold, if any's;
+    /// `counting`: whose way of counting the sequence number follows.
+    #[pyo3(signature = (name, group_rank, members, *, profile = None, counting = "nccl"))]
+    fn join(
+        &self,
+        name: &str,
+        group_rank: u32,
+        members: Vec<u32>,
+        profile: Option<&str>,
+        counting: &str,
+    ) -> PyResult<FakeGroup> {
         if group_rank as usize >= members.len() {
             return Err(PyValueError::new_err(format!(
                 "group rank {group_rank} is not in a group of {}",
@@ -91,7 +99,7 @@ impl FakeWorld {
             )));
         }
         let members: Vec<GlobalRank> = members.into_iter().map(GlobalRank).collect();
-        let group = self.world.engine.group(name, GroupRank(group_rank), &members);
+        let group = self.world.engine.group(name, GroupRank(group_rank), &members, parse(counting)?);
         Ok(FakeGroup { world: self.world.clone(), group, profile: profile.map(parse).transpose()? })
     }
 
@@ -176,7 +184,7 @@ impl FakeGroup {
             inputs.push(TensorMeta { dtype, shape: (&[numel][..]).into() });
         }
         let bytes = inputs.iter().map(|t: &TensorMeta| t.bytes().0).sum();
-        let seq = self.group.issue(kind, bytes, None);
+        let seq = self.group.issue(kind, 1, bytes, None);
         if self.world.engine.wants_operations() {
             let record = OpRecord {
                 rank: self.world.engine.rank(),
@@ -208,10 +216,10 @@ impl FakeGroup {
         self.group.end_coalescing();
     }
 
-    /// How many collectives were issued.
+    /// As the backend would count.
     #[getter]
     fn sequence_number(&self) -> u64 {
-        self.group.collectives()
+        self.group.sequence_number()
     }
 }
 
@@ -227,7 +235,7 @@ impl FakeMethod {
             return Err(refused(refusal));
         }
         let bytes = if request.ins.is_empty() && !request.in_place { 0 } else { given.iter().map(bytes).sum() };
-        let seq = self.group.issue(self.kind, bytes, request.root);
+        let seq = self.group.issue(self.kind, request.outs.len() as u64, bytes, request.root);
         if self.world.engine.wants_operations() {
             let record = self.record(py, &mut request, seq)?;
             self.world.engine.emit(Event::Issued(Arc::new(record)));

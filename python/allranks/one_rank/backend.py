@@ -39,7 +39,10 @@ class OneRankBackend(Backend):
     ) -> None:
         super().__init__(group_rank, len(members))
         self._world, self._name, self._title, self._members, self._profile = world, name, title, members, profile
-        self._group = world.join(title, group_rank, members, profile=profile)
+        gloo = name == "gloo"
+        self._group = world.join(title, group_rank, members, profile=profile, counting="gloo" if gloo else "nccl")
+        if gloo:  # Each message of a batch is an operation of its own.
+            self.supports_coalescing = False  # type: ignore[misc]
         self._options = Backend.Options(name, timeout)
         self._options.global_ranks_in_group = members
         self._options.group_name = title

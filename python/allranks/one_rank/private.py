@@ -59,7 +59,8 @@ ZERO_OPTIMIZER = "torch.distributed.optim.zero_redundancy_optimizer"
 PIPELINE_SCHEDULES = "torch.distributed.pipelining.schedules"
 #: `DeviceMesh`: its constructor and `mesh` compute with tensors of ranks.
 DEVICE_MESH = "torch.distributed.device_mesh"
-#: `FSDPParamGroup._validate_no_meta_params`: refuses the meta device at the first forward.
+#: `FSDPParamGroup._validate_no_meta_params`: refuses the meta device at the first forward. `FSDPParam` allocates there,
+#: and so does `DefaultAllocMixin` of the module below.
 FSDP_PARAM_GROUP = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
 #: `_get_device_handle`, bound by name there too; `record_grad_output_stream` (2.15) wants a stream with an id.
 FSDP_COLLECTIVES = "torch.distributed.fsdp._fully_shard._fsdp_collectives"

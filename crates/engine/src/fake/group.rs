@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
-use allranks_core::{Bytes, Event, EventSink, GlobalRank, GroupId, GroupRank, OpKind, OpRecord, Seq, WorldSize};
+use allranks_core::{Bytes, Event, EventSink, GlobalRank, GroupId, GroupRank, OpKind, OpRecord, Profile, Seq, WorldSize};
 
 use super::{Fill, Rules};
 
@@ -28,6 +28,9 @@ pub struct Group {
     pub name: Arc<str>,
     /// Who the rank is, and what its peers hold.
     pub rules: Rules,
+    /// Whose way of counting [`Group::sequence_number`] follows.
+    counting: Profile,
+    sequence: AtomicU64,
     collectives: AtomicU64,
     messages: AtomicU64,
     bytes: AtomicU64,
@@ -107,12 +110,14 @@ impl OneRank {
     ///
     /// # Panics
     /// If another thread panicked in here.
-    pub fn group(&self, name: &str, rank: GroupRank, members: &[GlobalRank]) -> Arc<Group> {
+    pub fn group(&self, name: &str, rank: GroupRank, members: &[GlobalRank], counting: Profile) -> Arc<Group> {
         let mut groups = self.groups.lock().expect("nothing here panics");
         let group = Arc::new(Group {
             id: GroupId(u32::try_from(groups.len()).expect("fewer than 2^32 groups")),
             name: name.into(),
             rules: Rules { fill: self.fill, rank: rank.index(), size: members.len() },
+            counting,
+            sequence: AtomicU64::new(0),
             collectives: AtomicU64::new(0),
             messages: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -144,19 +149,41 @@ impl OneRank {
 }
 
 impl Group {
-    /// Counts an operation that reads `input` bytes, and returns its position.
-    pub fn issue(&self, kind: OpKind, input: u64, root: Option<GroupRank>) -> Seq {
+    /// Counts an operation on `tensors` tensors that reads `input` bytes, and returns its position.
+    pub fn issue(&self, kind: OpKind, tensors: u64, input: u64, root: Option<GroupRank>) -> Seq {
         self.counts[kind as usize].fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(sent(kind, input, root, &self.rules), Ordering::Relaxed);
+        if self.counting == Profile::Gloo {
+            self.sequence.fetch_add(self.gloo_steps(kind, tensors), Ordering::Relaxed);
+        }
         if kind.is_p2p() {
             return Seq(self.messages.fetch_add(1, Ordering::Relaxed));
         }
         match self.coalescing.load(Ordering::Relaxed) {
-            COALESCED => return Seq(self.collectives() - 1),
+            COALESCED => return Seq(self.collectives.load(Ordering::Relaxed) - 1),
             COALESCING => self.coalescing.store(COALESCED, Ordering::Relaxed),
             _ => {}
         }
         Seq(self.collectives.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// By how much gloo's sequence number grows (measured on torch 2.15): messages count, a coalesced reduce_scatter is
+    /// one operation a tensor, and a monitored barrier is a message to and from rank 0.
+    fn gloo_steps(&self, kind: OpKind, tensors: u64) -> u64 {
+        match kind {
+            OpKind::ReduceScatterCoalesced => tensors,
+            OpKind::MonitoredBarrier if self.rules.rank == 0 => 2 * (self.rules.size as u64 - 1),
+            OpKind::MonitoredBarrier => 2,
+            _ => 1,
+        }
+    }
+
+    /// The sequence number that the backend would give: NCCL counts collectives, what is coalesced once.
+    pub fn sequence_number(&self) -> u64 {
+        match self.counting {
+            Profile::Gloo => self.sequence.load(Ordering::Relaxed),
+            Profile::Nccl => self.collectives.load(Ordering::Relaxed),
+        }
     }
 
     /// From now on collectives share one position, until [`Group::end_coalescing`].
@@ -167,11 +194,6 @@ impl Group {
     /// Ends what [`Group::start_coalescing`] began.
     pub fn end_coalescing(&self) {
         self.coalescing.store(NOT_COALESCING, Ordering::Relaxed);
-    }
-
-    /// How many collectives were issued.
-    pub fn collectives(&self) -> u64 {
-        self.collectives.load(Ordering::Relaxed)
     }
 }
 
