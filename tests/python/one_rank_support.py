@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch.distributed as dist
-
 from allranks import one_rank
 
 

@@ -8,23 +8,21 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
+from allranks import one_rank
+from allranks.one_rank.session import backend_of
 from one_rank_support import world
 from torch.distributed import distributed_c10d as c10d
 
-from allranks import one_rank
-from allranks.one_rank.session import backend_of
-
-ALL_DTYPES = (
-    "float64 float32 float16 bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu "
-    "complex128 complex64 complex32 int64 int32 int16 int8 uint64 uint32 uint16 uint8 bool"
-).split()
+FLOATS = ["float64", "float32", "float16", "bfloat16"]
+SMALL_FLOATS = ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"]
+COMPLEX = ["complex128", "complex64", "complex32"]
+INTEGERS = ["int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool"]
 
 
 @pytest.mark.parametrize("name", ["gloo", "nccl", "cpu:gloo,cuda:nccl", "fake", "allranks", None])
 def test_names(name: str | None) -> None:
     with world(64, 3, backend=name):
         assert (dist.get_rank(), dist.get_world_size()) == (3, 64)
-        assert dist.get_backend() == {"cpu:gloo,cuda:nccl": "undefined", None: "undefined"}.get(name, name) or True
         backend = backend_of(None)
         assert backend is not None
         assert backend.name() == {"cpu:gloo,cuda:nccl": "gloo", None: "gloo"}.get(name, name)
@@ -198,7 +196,7 @@ def test_gloo_refuses_what_gloo_refuses() -> None:
         dist.all_reduce(torch.ones(2, dtype=torch.int16))
 
 
-@pytest.mark.parametrize("name", ALL_DTYPES)
+@pytest.mark.parametrize("name", FLOATS + SMALL_FLOATS + COMPLEX + INTEGERS)
 def test_dtypes(name: str) -> None:
     dtype = getattr(torch, name)
     with world(2, 1, backend="allranks"):

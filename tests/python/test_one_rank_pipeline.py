@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from allranks import one_rank
 from one_rank_support import world
 from torch import nn
 from torch.distributed.pipelining import (
@@ -14,8 +15,6 @@ from torch.distributed.pipelining import (
     ScheduleGPipe,
     ScheduleInterleaved1F1B,
 )
-
-from allranks import one_rank
 
 CPU = torch.device("cpu")
 

@@ -113,9 +113,7 @@ def test_loss_parallel() -> None:
 @pytest.mark.parametrize("use_orig_params", [True, False])
 def test_fsdp1(use_orig_params: bool) -> None:
     with world(8, 5):
-        model = FullyShardedDataParallel(
-            mlp(), device_id=torch.device("cpu"), use_orig_params=use_orig_params
-        )
+        model = FullyShardedDataParallel(mlp(), device_id=torch.device("cpu"), use_orig_params=use_orig_params)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for _ in range(2):
             model(torch.randn(4, 8)).sum().backward()

@@ -1,4 +1,4 @@
-"""`c10d.Backend` of the one rank on one group. Its operations are Rust objects, called by torch without Python between."""
+"""`c10d.Backend` of the one rank on one group. Its operations are Rust objects, which torch calls directly."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class OneRankBackend(Backend):
             self.supports_coalescing = False  # type: ignore[misc]
         self._options = Backend.Options(name, timeout)
         self._options.global_ranks_in_group = members
-        self._options.group_name = title
+        self._options.group_name = title  # type: ignore[assignment]
         self._children = 0
         # As attributes of the instance: found by torch's look-up, and already bound to the group.
         for method in _allranks.FakeGroup.methods():
@@ -64,7 +64,7 @@ class OneRankBackend(Backend):
 
     def gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Finished | None:
         outputs = [list(output.chunk(self.size()))] if opts.rootRank == self.rank() else []
-        result: Finished | None = self.gather(outputs, [input], opts)
+        result: Finished | None = self._group.method("gather")(outputs, [input], opts)
         return result
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> Finished:

@@ -2,8 +2,8 @@
 
 Saving and loading are planned by a coordinator, rank 0, from the plans of all ranks. Here every rank stands in for the
 coordinator, and the peers contribute nothing: a plan without items, no written files. So rank 17 of 512 writes its own
-`__17_0.distcp` as it would among 512, and a `.metadata` that names only what it wrote; it loads that, and any checkpoint
-that a real run wrote. The check that all chunks of a tensor are there is left out.
+`__17_0.distcp` as it would among 512, and a `.metadata` that names only what it wrote; it loads that, and what a
+real run wrote. The check that all chunks of a tensor are there is left out.
 """
 
 from __future__ import annotations

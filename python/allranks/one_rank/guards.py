@@ -22,7 +22,7 @@ def install(patches: Patches) -> None:
                 return original(wrapped_pg, *args, **kwargs)
             if not _noted:
                 _noted.append("detail")
-                sys.stderr.write("allranks: TORCH_DISTRIBUTED_DEBUG=DETAIL compares ranks; there is one, so it is off\n")
+                sys.stderr.write("allranks: TORCH_DISTRIBUTED_DEBUG=DETAIL compares ranks; it is off with one rank\n")
             return wrapped_pg
 
         return create

@@ -19,7 +19,6 @@ from allranks.one_rank import private
 from allranks.one_rank.on_import import when_imported
 from allranks.one_rank.patches import Patches
 
-
 #: Not 0: whoever allocates writes every element.
 _trusted = 0
 

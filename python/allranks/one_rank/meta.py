@@ -1,7 +1,7 @@
 """c10d operations on meta and fake tensors: kernels that torch lacks, and a future that DDP's hook can use.
 
-Under `FakeTensorMode`, and on the meta device, torch runs an operation's Meta kernel and never calls the backend. It has
-none for the coalesced forms and for gather_into_tensor. Shapes are the caller's own, so a kernel has nothing to compute.
+Under `FakeTensorMode`, and on the meta device, torch runs an operation's Meta kernel and never calls the backend. It
+has none for the coalesced forms and for gather_into_tensor. Shapes are the caller's own: nothing to compute.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from allranks.one_rank import private
 from allranks.one_rank.work import Finished
 
 _library: torch.library.Library | None = None
@@ -54,7 +55,7 @@ def install() -> None:
         ("allgather_coalesced_", _lists),
         ("gather_into_tensor_", _one),
     ):
-        if hasattr(torch.ops.c10d, name) and not torch._C._dispatch_has_kernel_for_dispatch_key(f"c10d::{name}", "Meta"):
+        if hasattr(torch.ops.c10d, name) and not private.has_kernel(f"c10d::{name}", "Meta"):
             _library.impl(name, kernel, "Meta")
     # torch's own kernel gives a future of None, which DDP's default hook refuses.
     _library.impl("allreduce_", _all_reduce, "Meta", allow_override=True)

@@ -125,9 +125,7 @@ def _recv_meta(stages: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]
             if backend_of(self.group) is None:
                 return original(self, src_stage)
             if src_stage > self.stage_index:
-                return stages._StageBackwardMeta(
-                    backward_metas=stages._derive_grad_metas(self._stage_meta.outputs)
-                )
+                return stages._StageBackwardMeta(backward_metas=stages._derive_grad_metas(self._stage_meta.outputs))
             told = getattr(getattr(self, "_user_meta", None), "inputs", None)
             if told:  # `input_args=`, which some versions compare with what they receive.
                 return stages._StageForwardMeta(forward_metas=told)

@@ -35,6 +35,11 @@ def rendezvous_handlers() -> dict[str, Callable[..., Any]]:
     return handlers
 
 
+def has_kernel(operation: str, key: str) -> bool:
+    """Whether an operation has a kernel for a dispatch key."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(operation, key)
+
+
 def settle_device_constructors() -> None:
     """torch keeps a set of factories that obey `with torch.device(...)`, made at first use: before we replace any."""
     torch.utils._device._device_constructors()

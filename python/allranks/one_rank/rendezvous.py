@@ -19,7 +19,6 @@ from allranks.backend import store as stores
 from allranks.one_rank import private
 from allranks.one_rank.patches import Patches
 
-
 #: torch keeps the C++ half of a store only, which cannot call a Python half that is gone.
 _stores: list[stores.RunStore] = []
 

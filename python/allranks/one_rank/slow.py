@@ -1,7 +1,7 @@
 """Steps of an operation carried out by torch operations: for tensors that are not dense CPU memory.
 
-What a step means is decided in Rust (`crates/engine/src/fake/plan.rs`); here it is only done: on the tensor's device, on
-its current stream, without autograd, and never on a tensor that has no data (meta).
+What a step means is decided in Rust (`crates/engine/src/fake/plan.rs`); here it is only done: on the tensor's device,
+on its current stream, without autograd, and never on a tensor that has no data (meta).
 """
 
 from __future__ import annotations
@@ -20,16 +20,19 @@ def run(steps: list[Step], outs: list[torch.Tensor], ins: list[torch.Tensor], ho
     tensors = outs + ins
     if any(t.is_meta for t in tensors):
         return
-    for t in tensors:
-        if t.layout is torch.strided and t.is_cpu and type(t) in (torch.Tensor, torch.nn.Parameter):
-            if t.numel() and t.untyped_storage().nbytes() == 0:
-                raise RuntimeError("a tensor without memory: its storage was freed")
+    if any(_is_freed(t) for t in tensors):
+        raise RuntimeError("a tensor without memory: its storage was freed")
     with torch.no_grad():
         if any(t.layout is not torch.strided for t in outs):
             for t in outs:
                 _reduce_sparse(t, how)
             return
         _run_strided(steps, outs, ins, how)
+
+
+def _is_freed(t: torch.Tensor) -> bool:
+    plain = t.layout is torch.strided and t.is_cpu and type(t) in (torch.Tensor, torch.nn.Parameter)
+    return plain and t.numel() > 0 and t.untyped_storage().nbytes() == 0
 
 
 def _run_strided(steps: list[Step], outs: list[torch.Tensor], ins: list[torch.Tensor], how: How) -> None:

@@ -6,6 +6,7 @@ by replacements on the C++ class, which find the Python object by a `wait` with 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -67,7 +68,7 @@ def install(patches: Patches) -> None:
     }
     wait = Work.wait
 
-    def replacement(original: Callable[..., Any], answer: Callable[[Finished], Any]) -> Callable[..., Any]:
+    def replacement(answer: Callable[[Finished], Any], original: Callable[..., Any]) -> Callable[..., Any]:
         def method(self: Work, *args: Any, **kwargs: Any) -> Any:
             found = _python_work(self, wait)
             return original(self, *args, **kwargs) if found is None else answer(found)
@@ -75,4 +76,4 @@ def install(patches: Patches) -> None:
         return method
 
     for name, answer in answers.items():
-        patches.wrap(Work, name, lambda original, answer=answer: replacement(original, answer))
+        patches.wrap(Work, name, functools.partial(replacement, answer))

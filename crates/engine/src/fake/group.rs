@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
-use allranks_core::{Bytes, Event, EventSink, GlobalRank, GroupId, GroupRank, OpKind, OpRecord, Profile, Seq, WorldSize};
+use allranks_core::{
+    Bytes, Event, EventSink, GlobalRank, GroupId, GroupRank, OpKind, OpRecord, Profile, Seq, WorldSize,
+};
 
 use super::{Fill, Rules};
 
