@@ -220,8 +220,8 @@ impl Swapper {
     }
 
     /// Sets the value that `rank` finds in place at its next turn; not for the rank that runs now.
-    fn set_value(&self, slot: usize, rank: usize, value: Option<Py<PyAny>>) -> PyResult<()> {
-        self.set(slot, rank, Value::Object(value))
+    fn set_value(&self, slot: usize, rank: usize, value: Py<PyAny>) -> PyResult<()> {
+        self.set(slot, rank, Value::Object(Some(value)))
     }
 
     /// As `set_value`, for a slot of memory: all its ranges, one after the other.

@@ -7,6 +7,7 @@ the rank's coordinate in a mesh: two ranks' meshes compare equal.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
@@ -62,10 +63,18 @@ def install(registry: Registry) -> None:
             if name in vars(module):
                 registry.entry(vars(module), name, _own)
 
+    def attributes(path: str, names: tuple[str, ...], module: ModuleType) -> None:
+        owner = operator.attrgetter(path)(module)
+        for name in names:
+            if hasattr(owner, name):
+                registry.attribute(owner, name, _own)
+
     for module_name, names in torch_names.RANK_CACHES.items():
         registry.on_import(module_name, functools.partial(caches, names))
     for module_name, names in torch_names.RANK_STATE.items():
         registry.on_import(module_name, functools.partial(state, names))
+    for module_name, path, names in torch_names.RANK_ATTRIBUTES:
+        registry.on_import(module_name, functools.partial(attributes, path, names))
     hooks = import_module(torch_names.MODULE_HOOKS)
 
     def add_hooks() -> None:
