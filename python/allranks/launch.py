@@ -209,6 +209,7 @@ class _Launch:
             _flush()
             run.world.rank_ended(rank, result.ok)
         if _allranks.current_task() is not None:
+            exits.end_threads(run, rank)
             run.baton.finish()
 
     def _program(self, rank: int, result: RankResult) -> None:

@@ -174,9 +174,15 @@ def end_now(run: Runtime, rank: int, status: int) -> None:
     assert _hard_exit is not None
     me = current_task()
     _hard_exit(rank, status)
-    for task, owner, _, state in run.baton.tasks():
-        if owner == rank and state != "done" and (me is None or task != me[0]):
-            run.baton.abandon(task)
+    end_threads(run, rank)
     if me is not None:
         run.baton.finish()
         _never.acquire()
+
+
+def end_threads(run: Runtime, rank: int) -> None:
+    """The process of the rank is gone: none of its other threads runs again."""
+    me = current_task()
+    for task, owner, _, state in run.baton.tasks():
+        if owner == rank and state != "done" and (me is None or task != me[0]):
+            run.baton.abandon(task)
