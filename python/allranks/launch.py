@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -141,9 +140,7 @@ def _on_stall(run: runtime.Runtime) -> None:
 
 
 class _Launch:
-    def __init__(
-        self, run: runtime.Runtime, plan: Any, target: Callable[[int], Any], show_errors: bool
-    ) -> None:
+    def __init__(self, run: runtime.Runtime, plan: Any, target: Callable[[int], Any], show_errors: bool) -> None:
         self._run, self._plan, self._target = run, plan, target
         self._show_errors = show_errors
         self._reporter = failures.Reporter()
@@ -153,11 +150,13 @@ class _Launch:
     def go(self) -> Outcome:
         run = self._run
         exits.on_hard_exit(run, self._hard_exit)
+        threads = []
         for rank in range(run.world_size):
             task = run.baton.spawn(rank)
             thread = RankThread(target=self._rank_main, args=(rank, task), rank=rank)
             run.main_threads[rank] = run.task_threads[task] = thread
             thread.start_outside()
+            threads.append(thread)
         run.baton.start()
         interrupted = self._wait()
         stuck: tuple[int, ...] = ()
@@ -165,7 +164,7 @@ class _Launch:
             alive = {rank for _, rank, daemon, state in run.baton.tasks() if state != "done" and not daemon}
             stuck = tuple(sorted(alive))
         else:
-            for thread in run.main_threads.values():
+            for thread in threads:
                 thread.join_outside(GRACE)
         return Outcome(self._results, interrupted, stuck, run.world)
 

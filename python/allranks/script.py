@@ -61,7 +61,7 @@ class Program:
                 __builtins__=_builtins(),
             )
             sys.argv[0] = str(spec.origin) if self.module else self.path
-        exec(code, namespace)  # noqa: S102  # running a program is what this is for
+        exec(code, namespace)
 
 
 def _builtins() -> types.ModuleType:

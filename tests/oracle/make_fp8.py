@@ -35,5 +35,5 @@ for name in DTYPES:
     near = np.unique(np.clip(np.concatenate([near - 1, near, near + 1]), 0, 0x7FFFFFFF)).astype(np.uint32)
     near = np.concatenate([near, near | np.uint32(1 << 31)])
     out = torch.from_numpy(near.view(np.int32)).view(torch.float32).to(dtype).view(torch.uint8).tolist()
-    row = " ".join(f"{b:x}:{o:x}" for b, o in zip(near, out))
+    row = " ".join(f"{b:x}:{o:x}" for b, o in zip(near, out, strict=True))
     print(f"encode\t{name}\t{row}")

@@ -8,6 +8,7 @@ operation, a reduce op ('-' for none), what came out, and all dtypes for which i
 fresh group, because a refused operation may leave a broken one behind. The first line names the torch version.
 """
 
+import functools
 import os
 import sys
 import tempfile
@@ -83,21 +84,19 @@ def attempt(f):
 def worker(rank, path):
     dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=N)
     store = dist.distributed_c10d._get_default_store()
-    serial = 0
     group = dist.new_group(timeout=TIMEOUT)
     cases = [(k, o, d) for k in REDUCING for o in OPS for d in DTYPES] + [(k, "-", d) for k in MOVING for d in DTYPES]
     if rank == 0:
         print(f"# torch {torch.__version__}, gloo, {N} ranks")
         print("operation\treduce_op\toutcome\tdtypes")
     table = {}
-    for kind, op, dtype in cases:
+    for serial, (kind, op, dtype) in enumerate(cases):
         if op == "-":
-            mine = attempt(lambda: MOVING[kind](rank, dtype, group))
+            mine = attempt(functools.partial(MOVING[kind], rank, dtype, group))
         else:
-            mine = attempt(lambda: REDUCING[kind](rank, dtype, reduce_op(op), group))
+            mine = attempt(functools.partial(REDUCING[kind], rank, dtype, reduce_op(op), group))
         store.set(f"{serial}/{rank}", mine)
         got = [store.get(f"{serial}/{r}").decode() for r in range(N)]
-        serial += 1
         outcome = got[0] if len(set(got)) == 1 else " | ".join(got)
         table.setdefault((kind, op, outcome), []).append(dtype)
         if any(g != "ok" for g in got):

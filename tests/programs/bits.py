@@ -184,7 +184,7 @@ def cases(world):
         for dtype in DTYPES:
             for op in OPS:
                 # One refusal says it all; sizes matter where there is a result.
-                for n in sizes if dtype in FLOATS or dtype in COMPLEX[:2] and op == "sum" else [world + 1]:
+                for n in sizes if dtype in FLOATS or (dtype in COMPLEX[:2] and op == "sum") else [world + 1]:
                     yield f"{kind}/{op}/{dtype}/{n}", reducing, (kind, dtype, op, n)
     for kind in ["all_reduce", "reduce_to_last", "reduce_scatter_tensor"]:
         for dtype in ["float32", "bfloat16"]:

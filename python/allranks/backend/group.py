@@ -39,7 +39,7 @@ class RankBackend(Backend):
         super().__init__(self._member.group_rank, len(members))
         self._options = Backend.Options(name, timeout)
         self._options.global_ranks_in_group = members
-        self._options.group_name = title
+        self._options.group_name = title  # type: ignore[assignment]
         self._splits = 0
 
     # --- how an operation is handed in

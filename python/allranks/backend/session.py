@@ -97,4 +97,3 @@ class Session:
             hints=[],
             rule="definite",
         )
-

@@ -12,7 +12,10 @@ def check(t: torch.Tensor, op: tuple[int, float]) -> None:
     if t.layout is not torch.sparse_coo:
         raise RuntimeError(f"ProcessGroupGloo::allreduce: unsupported layout {t.layout}")
     if op[0] != _SUM:
-        raise RuntimeError("ProcessGroupGloo::allreduce: unsupported reduction operation (allreduce of sparse tensors only works with ReduceOp.SUM)")
+        raise RuntimeError(
+            "ProcessGroupGloo::allreduce: unsupported reduction operation "
+            "(allreduce of sparse tensors only works with ReduceOp.SUM)"
+        )
 
 
 def combine(tensors: list[torch.Tensor]) -> None:

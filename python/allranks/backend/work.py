@@ -67,7 +67,7 @@ class RankWork(Work):
         return True
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """The future of the result. C++ callers wait for it without handing over, so it is complete whenever it can be."""
+        """The future of the result. C++ callers wait without handing over, so it is complete whenever it can be."""
         if self._future is None:
             self._future = torch.futures.Future()
             if self._ticket.wait(None, True) != "done":

@@ -120,7 +120,7 @@ def _selecting(original: Any) -> Any:
         found = original(self, 0)
         if not found and (timeout is None or timeout > 0):
             return outside(original, self, timeout)
-        # Whoever asks in a loop must let those run that change the answer: a pool's thread waits for what another reads.
+        # Who asks in a loop must let those run that change the answer: a pool's thread waits for what another reads.
         let_others_run()
         return found
 
@@ -180,7 +180,7 @@ def _children(registry: Registry) -> None:
         return _in_rank(original, wait)
 
     for name, at in (("waitpid", 1), ("wait4", 1), ("wait3", 0)):
-        registry.patches.wrap(os, name, lambda original, at=at: waiting(original, at))
+        registry.patches.wrap(os, name, functools.partial(waiting, at=at))
     for name in ("wait", "waitid"):
         registry.patches.wrap(os, name, lambda original: _in_rank(original, functools.partial(outside, original)))
 

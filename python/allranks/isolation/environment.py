@@ -12,7 +12,7 @@ from allranks.isolation.registry import Registry
 
 
 def install(registry: Registry) -> None:
-    """Private: the mapping behind `os.environ` (C's `getenv` sees what was set last), the working directory, the pid."""
+    """Private: the mapping behind `os.environ` (C's `getenv` sees the last value), the working directory, the pid."""
     registry.attribute(os.environ, "_data", fresh=dict)
     if hasattr(os, "environb"):
         registry.attribute(os.environb, "_data")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import sys
 import threading
@@ -32,6 +33,6 @@ def install(registry: Registry) -> None:
     registry.on_call(gc, "disable", gc_slot)
     for setter in ("setrecursionlimit", "setswitchinterval"):
         read, write = getattr(sys, setter.replace("set", "get")), getattr(sys, setter)
-        registry.on_call(sys, setter, lambda r=read, w=write, k=setter: registry.call(r, w, key=k))
+        registry.on_call(sys, setter, functools.partial(registry.call, read, write, key=setter))
     # `tempfile.tempdir` is computed from the environment at first use and then kept.
     registry.on_import("tempfile", lambda module: registry.entry(vars(module), "tempdir"))

@@ -1,4 +1,4 @@
-"""Loggers: each rank has its own level, handlers and filters, on the root logger and on every logger that it touches."""
+"""Loggers: each rank has its own level, handlers and filters, on the root logger and on each logger that it touches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def install(registry: Registry) -> None:
         ("setLoggerClass", "_loggerClass"),
         ("captureWarnings", "_warnings_showwarning"),
     ):
-        registry.on_call(logging, setter, lambda n=name: registry.entry(vars(logging), n))
+        registry.on_call(logging, setter, functools.partial(registry.entry, vars(logging), name))
     registry.on_call(logging, "disable", lambda: registry.attribute(logging.root.manager, "_disable"))
     _loggers(registry)
     # A lock from before the run would hold the whole process up.

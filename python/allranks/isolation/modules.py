@@ -11,6 +11,7 @@ the rank's own, and all import locks hand the baton over.
 
 from __future__ import annotations
 
+import _frozen_importlib as bootstrap  # type: ignore[import-not-found]
 import contextlib
 import importlib.machinery
 import os
@@ -20,8 +21,6 @@ import sysconfig
 import types
 from collections.abc import Iterator
 from typing import Any
-
-import _frozen_importlib as bootstrap  # type: ignore[import-not-found]
 
 from allranks._allranks import Lock, RLock, current_rank
 from allranks.isolation import monkeypatch, torch_names
@@ -145,7 +144,7 @@ def install(registry: Registry) -> None:
     registry.entry(sys.modules, "__main__")
     registry.patches.set(sys.modules[__name__], "_finder", finder)
 
-    real_lock = bootstrap._get_module_lock
+    real_lock = bootstrap._get_module_lock  # type: ignore[attr-defined]
     own: dict[tuple[int, str], Any] = {}
 
     def get_module_lock(name: str) -> Any:
@@ -154,11 +153,11 @@ def install(registry: Registry) -> None:
             return real_lock(name)
         lock = own.get((rank, name))
         if lock is None:
-            lock = own[rank, name] = bootstrap._ModuleLock(name)
+            lock = own[rank, name] = bootstrap._ModuleLock(name)  # type: ignore[attr-defined]
         return lock
 
     registry.patches.set(bootstrap, "_get_module_lock", get_module_lock)
-    thread = types.SimpleNamespace(**vars(bootstrap._thread))
+    thread = types.SimpleNamespace(**vars(bootstrap._thread))  # type: ignore[attr-defined]
     thread.allocate_lock, thread.RLock = Lock, RLock
     registry.patches.set(bootstrap, "_thread", thread)
 

@@ -1,9 +1,10 @@
 """The user's changes to shared classes and modules are private to the rank that makes them.
 
-`torch.nn.Linear.reset_parameters = f` in a rank must not be seen by the others. Modules of the user are compiled through
-a small pass over their syntax tree: the object of every attribute that is assigned or deleted goes through a function
-that returns it (and makes the attribute a slot if the object is a class or module that ranks share). The object is
-still evaluated once and in its old place; lines and columns stay. `self.x = ...` and `cls.x = ...` are left alone.
+`torch.nn.Linear.reset_parameters = f` in a rank must not be seen by the others. Modules of the user are compiled
+through a small pass over their syntax tree: the object of every attribute that is assigned or deleted goes through a
+function that returns it (and makes the attribute a slot if the object is a class or module that ranks share). The
+object is still evaluated once and in its old place; lines and columns stay. `self.x = ...` and `cls.x = ...` are left
+alone.
 """
 
 from __future__ import annotations

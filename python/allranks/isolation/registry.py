@@ -37,7 +37,9 @@ class Registry:
     def entry(self, mapping: dict[Any, Any], key: Any, fresh: Fresh | None = None) -> int:
         """`mapping[key]`. `fresh` makes each rank's value of the present one; without it they begin with the same."""
         add = functools.partial(self.swapper.add_entry, mapping, key)
-        return self._add(("entry", id(mapping), key), mapping, add, fresh, lambda value: mapping.__setitem__(key, value))
+        return self._add(
+            ("entry", id(mapping), key), mapping, add, fresh, lambda value: mapping.__setitem__(key, value)
+        )
 
     def entries(self, mapping: dict[Any, Any], names: Iterable[str], fresh: Fresh | None = None) -> None:
         """Several entries; those that are absent are left out."""
@@ -53,9 +55,7 @@ class Registry:
     def attributes(self, owner: Any, fresh: Fresh = dict) -> int:
         """All attributes of an instance: its `__dict__`, of which `fresh` makes a copy for each rank."""
         add = functools.partial(self.swapper.add_attributes, owner)
-        return self._add(
-            ("attributes", id(owner)), owner, add, fresh, lambda value: setattr(owner, "__dict__", value)
-        )
+        return self._add(("attributes", id(owner)), owner, add, fresh, lambda value: setattr(owner, "__dict__", value))
 
     def call(self, read: Callable[[], Any], write: Callable[[Any], Any], *, key: Any) -> int:
         """State behind a pair of functions; `key` names it."""
@@ -107,7 +107,7 @@ class Registry:
 
         self.patches.wrap(owner, name, make)
 
-    def on_import(self, name: str, add: Callable[[Any], None]) -> None:
+    def on_import(self, name: str, add: Callable[[Any], Any]) -> None:
         """As soon as the module `name` is imported (now, if it is): `add(module)`."""
         module = sys.modules.get(name)
         if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):

@@ -117,7 +117,9 @@ def _handle(number: int) -> None:
         exits.end_now(run, rank, 128 + number)
 
 
-_HARMLESS = {int(getattr(signal, name)) for name in ("SIGCHLD", "SIGURG", "SIGWINCH", "SIGCONT") if hasattr(signal, name)}
+_HARMLESS = {
+    int(getattr(signal, name)) for name in ("SIGCHLD", "SIGURG", "SIGWINCH", "SIGCONT") if hasattr(signal, name)
+}
 
 
 def _raising(original: Any) -> Any:

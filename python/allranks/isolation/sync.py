@@ -24,7 +24,7 @@ _LEFT_ALONE = ("threading", "_thread", "weakref", "_weakrefset")
 
 def install(registry: Registry) -> None:
     """Replaces the makers of locks; once more than once does nothing."""
-    if threading.Lock is Lock:
+    if threading.Lock is Lock:  # type: ignore[comparison-overlap]
         return
     patches = registry.patches
     patches.set(threading, "Lock", Lock)

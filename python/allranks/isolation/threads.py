@@ -79,7 +79,7 @@ def _starting(registry: Registry) -> Callable[[threading.Thread], None]:
             return
         task = run.baton.spawn(rank, daemon=self.daemon or _is_worker(self))
         membership = _Membership(rank, task, [capture() for capture, _ in registry.thread_state])
-        self._started = threading.Event()  # One from before the run would not hand over.
+        self._started = threading.Event()  # type: ignore[attr-defined]  # One from before the run would not hand over.
         self._allranks = membership  # type: ignore[attr-defined]
         run.task_threads[task] = self
         try:
@@ -109,7 +109,7 @@ def _bootstrapping(registry: Registry) -> Callable[[threading.Thread], None]:
             return
         try:
             run.baton.attach(membership.task, membership.rank)
-            for (_, apply), value in zip(registry.thread_state, membership.inherited):
+            for (_, apply), value in zip(registry.thread_state, membership.inherited, strict=False):
                 apply(value)
             real(self)
         except RankAborted:

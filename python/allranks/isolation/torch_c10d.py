@@ -23,19 +23,19 @@ def _private(registry: Registry, c10d: Any) -> None:
     registry.entries(module, names.C10D_VALUES)
     import torch
 
-    torch._C._distributed_c10d._set_thread_isolation_mode(True)
-    registry.at_close.append(lambda: torch._C._distributed_c10d._set_thread_isolation_mode(False))
+    native: Any = torch._C._distributed_c10d
+    native._set_thread_isolation_mode(True)
+    registry.at_close.append(lambda: native._set_thread_isolation_mode(False))
     _Groups(registry, c10d)
     # Set by `set_debug_level` and read from the environment at init: process-wide in C++.
-    native = torch._C._distributed_c10d
     for setter in ("set_debug_level", "set_debug_level_from_env"):
         read, write = native.get_debug_level, native.set_debug_level
         for owner in (native, c10d):
-            registry.on_call(owner, setter, lambda r=read, w=write: registry.call(r, w, key="c10d debug level"))
+            registry.on_call(owner, setter, functools.partial(registry.call, read, write, key="c10d debug level"))
 
 
 class _Groups:
-    """C++ finds groups by name in a table of the calling thread; each thread of a rank gets what the rank registered."""
+    """C++ finds groups by name in a table of the calling thread; each thread of a rank gets what the rank has."""
 
     def __init__(self, registry: Registry, c10d: Any) -> None:
         self._of_rank: list[dict[str, Any]] = [{} for _ in range(registry.world_size)]

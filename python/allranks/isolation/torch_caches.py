@@ -71,10 +71,10 @@ def install(registry: Registry) -> None:
 
     for module_name, names in torch_names.RANK_CACHES.items():
         registry.on_import(module_name, functools.partial(caches, names))
-    for module_name, names in torch_names.RANK_STATE.items():
-        registry.on_import(module_name, functools.partial(state, names))
-    for module_name, path, names in torch_names.RANK_ATTRIBUTES:
-        registry.on_import(module_name, functools.partial(attributes, path, names))
+    for module_name, values in torch_names.RANK_STATE.items():
+        registry.on_import(module_name, functools.partial(state, values))
+    for module_name, path, attribute_names in torch_names.RANK_ATTRIBUTES:
+        registry.on_import(module_name, functools.partial(attributes, path, attribute_names))
     hooks = import_module(torch_names.MODULE_HOOKS)
 
     def add_hooks() -> None:

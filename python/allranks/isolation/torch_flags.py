@@ -56,9 +56,7 @@ def _private(registry: Registry, torch: Any) -> None:
         "anomaly",
     )
     registry.on_call(torch, "set_printoptions", lambda: registry.attributes(torch._tensor_str.PRINT_OPTS))
-    registry.on_call(
-        torch._tensor_str, "set_printoptions", lambda: registry.attributes(torch._tensor_str.PRINT_OPTS)
-    )
+    registry.on_call(torch._tensor_str, "set_printoptions", lambda: registry.attributes(torch._tensor_str.PRINT_OPTS))
     _threads(registry, torch)
 
 

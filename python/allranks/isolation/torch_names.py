@@ -1,4 +1,4 @@
-"""Every private name of torch that isolation relies on; `tests/python/test_isolation_names.py` says which torch lost one."""
+"""Every private name of torch that isolation relies on; `test_isolation_names.py` says which torch lost one."""
 
 from __future__ import annotations
 
