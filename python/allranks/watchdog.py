@@ -93,9 +93,17 @@ def say_where_ranks_stand(run: Runtime) -> None:
         if site is None and frame is not None:
             site = _allranks.user_site(frame)
         where = f"{site[0]}:{site[1]}, in {site[2]}" if site else "before its first line"
-        doing = f"waits in {what}" if what else {"blocked": "waits", "sleeping": "sleeps"}.get(state, state)
+        doing = _doing(state, what)
         lines.append(f"  rank {rank}: {where} ({doing})")
     say("interrupted; the ranks stood here:\n" + "\n".join(lines) if lines else "interrupted")
+
+
+def _doing(state: str, what: str) -> str:
+    if state == "running":
+        return "runs"
+    if what:
+        return what if what.startswith("waits") else f"waits {what}" if what.startswith("in ") else f"waits in {what}"
+    return {"blocked": "waits", "sleeping": "sleeps", "runnable": "could run"}.get(state, state)
 
 
 @contextlib.contextmanager

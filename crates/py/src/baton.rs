@@ -168,6 +168,8 @@ impl Baton {
     /// This thread becomes the thread of `task` of `rank`; returns when its first turn comes.
     fn attach(&self, py: Python<'_>, task: u32, rank: u32) -> PyResult<()> {
         let current = Current { shared: self.shared.clone(), task: TaskId(task), rank: GlobalRank(rank) };
+        let ident = py.import("_thread")?.call_method0("get_ident")?.extract()?;
+        self.shared.idents.lock().expect("never poisoned").insert(current.task, ident);
         let wake = py.detach(|| self.shared.scheduler.attach(current.task));
         CURRENT.set(Some(current.clone())); // Before the swap: readers and writers may ask whose turn it is.
         current.swap_in(py)?;
@@ -178,6 +180,7 @@ impl Baton {
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
         let current = this(py)?;
         CURRENT.set(None);
+        self.shared.idents.lock().expect("never poisoned").remove(&current.task);
         let stalled = self.shared.scheduler.finish(current.task);
         if stalled { self.shared.on_stall.call0(py).map(drop) } else { Ok(()) }
     }

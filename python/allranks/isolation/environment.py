@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from allranks._allranks import current_rank
+from allranks.isolation import placement
 from allranks.isolation.registry import Registry
 
 
@@ -81,10 +82,14 @@ def _process_ids(registry: Registry) -> None:
     patches.set(os, "getpid", functools.wraps(real)(getpid))
 
     def translating(original: Callable[..., Any]) -> Callable[..., Any]:
+        is_affinity = original.__name__.startswith("sched_")
+
         @functools.wraps(original)
         def wrapper(pid: int, *args: Any) -> Any:
             if current_rank() is not None and base <= pid < base + registry.world_size:
-                pid = 0 if original.__name__.startswith("sched_") else real()
+                pid = 0 if is_affinity else real()
+            if is_affinity and not args and pid == 0 and current_rank() is not None and placement.whole_set():
+                return set(placement.whole_set() or ())  # The program need not know that its threads were put together.
             return original(pid, *args)
 
         return wrapper

@@ -34,5 +34,12 @@ def install(registry: Registry) -> None:
     for setter in ("setrecursionlimit", "setswitchinterval"):
         read, write = getattr(sys, setter.replace("set", "get")), getattr(sys, setter)
         registry.on_call(sys, setter, functools.partial(registry.call, read, write, key=setter))
+    registry.on_import("pdb", lambda _module: _debugger(registry))
     # `tempfile.tempdir` is computed from the environment at first use and then kept.
     registry.on_import("tempfile", lambda module: registry.entry(vars(module), "tempdir"))
+
+
+def _debugger(registry: Registry) -> None:
+    from allranks import debugger
+
+    debugger.install(registry)
