@@ -15,7 +15,10 @@ use crate::describe::{describe, location};
 /// What must agree, in this order of precedence: kind; number of tensors; dtypes; reduce op; root; shapes (as torch's
 /// own `TORCH_DISTRIBUTED_DEBUG=DETAIL` does, equal element counts are not enough); splits.
 pub fn meeting(group: &Arc<str>, ops: &[&OpRecord]) -> Option<Finding> {
-    let first = ops.first()?;
+    let (first, others) = ops.split_first()?;
+    if others.iter().all(|op| alike(first, op)) {
+        return None;
+    }
     let found = differing(FindingId::KindMismatch, "kind", ops, |op| op.kind).or_else(|| match first.kind {
         OpKind::Barrier | OpKind::MonitoredBarrier | OpKind::AllReduceSparse => {
             differing(FindingId::ReduceOpMismatch, "reduce op", ops, |op| op.reduce_op)
@@ -30,6 +33,17 @@ pub fn meeting(group: &Arc<str>, ops: &[&OpRecord]) -> Option<Finding> {
         _ => rooted(ops).or_else(|| common(ops)),
     })?;
     Some(found.finish(group, ops))
+}
+
+/// The common case, without a look at details: everybody brings the same to an operation whose members play like parts.
+fn alike(a: &OpRecord, b: &OpRecord) -> bool {
+    !matches!(a.kind, OpKind::Scatter | OpKind::ReduceScatter | OpKind::AllToAll | OpKind::AllToAllSingle)
+        && a.kind == b.kind
+        && a.reduce_op == b.reduce_op
+        && a.root == b.root
+        && a.inputs == b.inputs
+        && a.members == b.members
+        && (!a.inputs.is_empty() || a.outputs == b.outputs)
 }
 
 /// Checks a send against the receive that it met, both of one group.

@@ -5,6 +5,7 @@
 //! remembered, so a look-up costs one dict-free step a frame.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, RwLock};
 
 use allranks_core::CallSite;
@@ -19,7 +20,6 @@ enum Whose {
     User,
 }
 
-#[derive(Clone)]
 struct Code {
     whose: Whose,
     file: Arc<str>,
@@ -68,19 +68,10 @@ fn classify(file: &str) -> Whose {
     }
 }
 
-fn code_of(py: Python<'_>, frame: &Bound<'_, PyAny>) -> PyResult<Code> {
-    let code = frame.getattr(intern!(py, "f_code"))?;
-    let address = code.as_ptr() as usize;
-    let mut codes = CODES.lock().expect("never poisoned");
-    let codes = codes.get_or_insert_with(HashMap::new);
-    if let Some((_, known)) = codes.get(&address) {
-        return Ok(known.clone());
-    }
+fn code_of(py: Python<'_>, code: &Bound<'_, PyAny>) -> PyResult<Code> {
     let file: String = code.getattr(intern!(py, "co_filename"))?.extract()?;
     let function: String = code.getattr(intern!(py, "co_name"))?.extract()?;
-    let known = Code { whose: classify(&file), file: file.into(), function: function.into() };
-    codes.insert(address, (code.unbind(), known.clone()));
-    Ok(known)
+    Ok(Code { whose: classify(&file), file: file.into(), function: function.into() })
 }
 
 fn line_of(py: Python<'_>, frame: &Bound<'_, PyAny>) -> u32 {
@@ -89,19 +80,28 @@ fn line_of(py: Python<'_>, frame: &Bound<'_, PyAny>) -> u32 {
 
 /// The user's place in the stack that begins (innermost) with `frame`.
 pub(crate) fn site_of(py: Python<'_>, frame: Bound<'_, PyAny>) -> PyResult<Option<CallSite>> {
+    // No Python code runs while the table is held: attributes of frames and code objects are plain reads.
+    let mut codes = CODES.lock().expect("never poisoned");
+    let codes = codes.get_or_insert_with(HashMap::new);
     let mut in_package: Option<CallSite> = None;
     let mut frame = frame;
     loop {
-        let code = code_of(py, &frame)?;
-        let site = |frame: &Bound<'_, PyAny>| CallSite {
-            file: code.file.clone(),
-            line: line_of(py, frame),
-            function: code.function.clone(),
+        let object = frame.getattr(intern!(py, "f_code"))?;
+        let known = match codes.entry(object.as_ptr() as usize) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let code = code_of(py, &object)?;
+                place.insert((object.unbind(), code))
+            }
         };
-        match code.whose {
-            Whose::User => return Ok(Some(site(&frame))),
-            Whose::Package if in_package.is_none() => in_package = Some(site(&frame)),
-            Whose::Package | Whose::Hidden => {}
+        if known.1.whose != Whose::Hidden && (known.1.whose == Whose::User || in_package.is_none()) {
+            let code = &known.1;
+            let line = line_of(py, &frame);
+            let site = CallSite { file: code.file.clone(), line, function: code.function.clone() };
+            if code.whose == Whose::User {
+                return Ok(Some(site));
+            }
+            in_package = Some(site);
         }
         let back = frame.getattr(intern!(py, "f_back"))?;
         if back.is_none() {

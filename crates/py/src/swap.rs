@@ -63,7 +63,11 @@ impl Place {
             Place::Attribute { object, name } => own_attribute(object.bind(py), name.bind(py))?.map(Bound::unbind),
             Place::Attributes { object } => Some(object.getattr(py, pyo3::intern!(py, "__dict__"))?),
             Place::Call { read, .. } => Some(read.call0(py)?),
-            Place::Memory { ranges, .. } => return Ok(Value::Bytes(copy_out(ranges))),
+            Place::Memory { ranges, .. } => {
+                let mut bytes = Vec::new();
+                copy_out(ranges, &mut bytes);
+                return Ok(Value::Bytes(bytes));
+            }
         };
         Ok(Value::Object(object))
     }
@@ -97,14 +101,12 @@ impl Place {
     }
 }
 
-fn copy_out(ranges: &[(usize, usize)]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(ranges.iter().map(|r| r.1).sum());
+fn copy_out(ranges: &[(usize, usize)], bytes: &mut Vec<u8>) {
     for &(address, length) in ranges {
         // SAFETY: whoever added the slot promised that the range is readable while its owner lives, and the slot keeps
         // the owner; nobody else writes, because only the thread with the baton runs.
         bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(address as *const u8, length) });
     }
-    bytes
 }
 
 fn copy_in(ranges: &[(usize, usize)], bytes: &[u8]) {
@@ -150,10 +152,12 @@ impl Swapper {
     /// # Errors
     /// Whatever a reader, writer or `setattr` raises.
     pub fn swap_ranks(&self, py: Python<'_>, out: Option<usize>, into: Option<usize>) -> PyResult<()> {
-        // Any step may run Python code (a setter, a destructor, the garbage collector), which may add a slot: the lock
-        // is never held over one.
+        let mut dropped = Vec::new();
         let mut at = 0;
         loop {
+            at = self.swap_plain(py, at, out, into, &mut dropped)?;
+            // Any other step may run Python code (a setter, a destructor, the garbage collector), which may add a slot:
+            // the lock is not held over one.
             let (place, new) = {
                 let slots = self.slots.lock().expect("no swap panics");
                 let Some(slot) = slots.get(at) else { return Ok(()) };
@@ -170,6 +174,58 @@ impl Swapper {
             }
             at += 1;
         }
+    }
+
+    /// Swaps the slots from `at` on as long as that runs no Python code, under one lock, and returns the first that
+    /// may. Values that nobody needs any more go to `dropped`, whose end may run code.
+    fn swap_plain(
+        &self,
+        py: Python<'_>,
+        mut at: usize,
+        out: Option<usize>,
+        into: Option<usize>,
+        dropped: &mut Vec<Py<PyAny>>,
+    ) -> PyResult<usize> {
+        let mut slots = self.slots.lock().expect("no swap panics");
+        while let Some(Slot { place, values, .. }) = slots.get_mut(at) {
+            match &**place {
+                Place::Entry { dict, key } if key.bind(py).is_exact_instance_of::<PyString>() => {
+                    let old = dict.bind(py).get_item(key)?;
+                    let new = into.and_then(|r| match &mut values[r] {
+                        Value::Object(value) => Some(value),
+                        Value::Bytes(_) => None,
+                    });
+                    if let Some(new) = new {
+                        match (&old, &*new) {
+                            (Some(a), Some(b)) if a.is(b) => {}
+                            (None, None) => {}
+                            (_, Some(b)) => dict.bind(py).set_item(key, b)?,
+                            (Some(_), None) => dict.bind(py).del_item(key)?,
+                        }
+                    }
+                    if let Some(out) = out {
+                        let kept = std::mem::replace(&mut values[out], Value::Object(old.map(Bound::unbind)));
+                        if let Value::Object(Some(kept)) = kept {
+                            dropped.push(kept);
+                        }
+                    } else {
+                        dropped.extend(old.map(Bound::unbind));
+                    }
+                }
+                Place::Memory { ranges, .. } => {
+                    if let Some(Value::Bytes(bytes)) = out.map(|r| &mut values[r]) {
+                        bytes.clear();
+                        copy_out(ranges, bytes);
+                    }
+                    if let Some(Value::Bytes(bytes)) = into.map(|r| &values[r]) {
+                        copy_in(ranges, bytes);
+                    }
+                }
+                _ => break,
+            }
+            at += 1;
+        }
+        Ok(at)
     }
 
     fn keep(&self, slot: usize, rank: usize, value: Value) {
