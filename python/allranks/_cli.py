@@ -70,7 +70,7 @@ def _run(plan: Any) -> int:
         _allranks.print_error(str(error), hint=error.hint)
         return USAGE
     except Exception as error:  # What compiling raises: the program's fault, shown as Python shows it.
-        sys.__excepthook__(type(error), error, None)
+        sys.__excepthook__(type(error), error.with_traceback(None), None)
         return 1
     from allranks import launch
 

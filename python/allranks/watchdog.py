@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Iterator
 from typing import Any
 
-from allranks import _allranks
+from allranks import _allranks, debugger
 from allranks.runtime import Runtime
 
 
@@ -44,7 +44,7 @@ class Watchdog:
         """Compares with the last look; call it every so often."""
         holder = self._run.baton.holder()
         now = time.monotonic()
-        if holder != self._seen or holder[0] is None:
+        if holder != self._seen or holder[0] is None or debugger.open_prompts:
             self._seen, self._since = holder, now
             return
         if self._seconds is None or now - self._since < self._seconds:

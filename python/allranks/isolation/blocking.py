@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from allranks import runtime
+from allranks import debugger, runtime
 from allranks._allranks import current_rank
 from allranks.isolation.registry import Registry
 
@@ -140,7 +140,10 @@ def _files(registry: Registry) -> None:
 
     registry.patches.set(os, "read", _in_rank(real_read, read))
     registry.patches.set(os, "write", _in_rank(real_write, write))
-    registry.patches.set(builtins, "input", _in_rank(real_input, functools.partial(outside, real_input)))
+    def ask(*args: Any) -> str:
+        return str(real_input(*args) if debugger.open_prompts else outside(real_input, *args))
+
+    registry.patches.set(builtins, "input", _in_rank(real_input, ask))
 
 
 def _sockets(registry: Registry) -> None:

@@ -8,6 +8,7 @@ import sys
 import threading
 import warnings
 
+from allranks import debugger
 from allranks.isolation.registry import Registry
 
 #: Assigned by programs without any call that could be noticed, so always private.
@@ -34,12 +35,7 @@ def install(registry: Registry) -> None:
     for setter in ("setrecursionlimit", "setswitchinterval"):
         read, write = getattr(sys, setter.replace("set", "get")), getattr(sys, setter)
         registry.on_call(sys, setter, functools.partial(registry.call, read, write, key=setter))
-    registry.on_import("pdb", lambda _module: _debugger(registry))
+    registry.on_import("pdb", lambda pdb: debugger.install(registry, pdb))
     # `tempfile.tempdir` is computed from the environment at first use and then kept.
     registry.on_import("tempfile", lambda module: registry.entry(vars(module), "tempdir"))
 
-
-def _debugger(registry: Registry) -> None:
-    from allranks import debugger
-
-    debugger.install(registry)
