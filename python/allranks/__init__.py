@@ -1,1 +1,67 @@
-"""Every rank of a distributed PyTorch program on one machine."""
+"""Every rank of a distributed PyTorch program on one machine.
+
+`allranks run -n 8 train.py` runs a script as all ranks; see the command's help. From Python:
+
+    results = allranks.run(fn, world_size=4, args=(...))    # all ranks, real data; the results in order of ranks
+
+    import allranks                                          # one rank of 64 that have no peers
+    dist.init_process_group("allranks", rank=3, world_size=64)
+
+Importing this package imports no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from allranks import on_import as _on_import
+from allranks._allranks import RankAborted
+
+__all__ = ["RankAborted", "RankFailed", "run"]
+
+try:
+    __version__ = version("allranks")
+except PackageNotFoundError:  # Run from a source tree that was not installed.
+    __version__ = "0+unknown"
+
+
+def run(
+    fn: Callable[..., Any],
+    world_size: int,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> list[Any]:
+    """Calls `fn(*args, **kwargs)` as every rank of a world, in this process, and returns the results in order of ranks.
+
+    Inside, `dist.init_process_group()` (and everything else) works as under torchrun. Options are those of the command
+    line: `profile`, `seed`, `schedule`, `watchdog`. Modules that are imported already, the one of `fn` among them, are
+    shared by the ranks: their globals are one for all.
+
+    Raises `RankFailed` if a rank raises, or if ranks disagree or wait for ever: its text says what was found and where,
+    and its `__cause__` is what the rank raised.
+    """
+    from allranks import launch
+
+    return launch.run_fn(fn, world_size, args, kwargs, **options)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "RankFailed":
+        from allranks.launch import RankFailed
+
+        return RankFailed
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _register(_module: Any) -> None:
+    from allranks import one_rank
+
+    one_rank.register_plain()
+
+
+#: Makes the backend name "allranks" known as soon as torch is there. The command line, whose runs make it
+#: known themselves, stops it.
+_stop_registering = _on_import.watch({"torch": _register})

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import allranks
 from allranks import _allranks
 
 _BEGIN = time.monotonic()
@@ -18,6 +19,7 @@ OLDEST_TORCH = (2, 14)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the command line says and returns the exit status."""
+    allranks._stop_registering()
     words = ["allranks", *(sys.argv[1:] if argv is None else argv)]
     plan = _allranks.parse(words)
     if isinstance(plan, int):
@@ -75,8 +77,7 @@ def _run(plan: Any) -> int:
     from allranks import launch
 
     if plan.rank is not None:
-        result = launch.run_one_rank(plan, lambda _rank: program.run_main())
-        return result.status or 0
+        return _finish_one_rank(plan, launch.run_one_rank(plan, lambda _rank: program.run_main()))
     outcome = launch.run_all_ranks(plan, lambda _rank: program.run_main())
     return _finish(plan, outcome)
 
@@ -95,6 +96,19 @@ def _finish(plan: Any, outcome: Any) -> int:
     failed = any(result.status for result in outcome.ranks)
     status = _allranks.conclude(outcome.world, plan, time.monotonic() - _BEGIN, rank_failed=failed)
     return _leave(130 if outcome.interrupted else status)
+
+
+def _finish_one_rank(plan: Any, result: Any) -> int:
+    from allranks import failures, one_rank
+
+    failure = None
+    if result.error is not None:
+        failure = (*failures.place_of(result.error), f"{type(result.error).__name__}: {result.error}")
+    elif result.status:
+        failure = (None, 0, "", f"exited with status {result.status}")
+    seconds = time.monotonic() - _BEGIN
+    status: int = _allranks.conclude_one_rank(plan, seconds, *one_rank.summary(), failure)
+    return status
 
 
 def _leave(status: int) -> int:

@@ -285,18 +285,21 @@ def run_fn(
 
 
 def _failure(outcome: Outcome, failed: list[RankResult]) -> RankFailed:
-    raised = [result for result in failed if result.error is not None] or failed
-    others = "" if len(raised) < 2 else f" (and {len(raised) - 1} more)"
-    if raised and raised[0].error is not None:
-        first = raised[0]
-        failure = RankFailed(f"rank {first.rank} raised {_one_line(first.error)}{others}", first.rank)  # type: ignore[arg-type]
-        failure.__cause__ = first.error
-        return failure
+    found = _allranks.findings_text(outcome.world).strip()
+    text = f"\n{found}" if found else ""
+    raised = [result for result in failed if result.error is not None]
     exited = [result for result in failed if result.status]
+    others = "" if len(raised or exited) < 2 else f" (and {len(raised or exited) - 1} more)"
+    if raised:
+        first, error = raised[0], raised[0].error
+        assert error is not None
+        failure = RankFailed(f"rank {first.rank} raised {_one_line(error)}{others}{text}", first.rank)
+        failure.__cause__ = error
+        return failure
     if exited:
-        return RankFailed(f"rank {exited[0].rank} exited with status {exited[0].status}{others}", exited[0].rank)
+        return RankFailed(f"rank {exited[0].rank} exited with status {exited[0].status}{others}{text}", exited[0].rank)
     rank = failed[0].rank if failed else -1
-    return RankFailed("the run could not go on" if failed else "allranks found an error", rank)
+    return RankFailed(f"{'the run could not go on' if failed else 'allranks found an error'}{text}", rank)
 
 
 def run_one_rank(plan: Any, target: Callable[[int], Any]) -> RankResult:

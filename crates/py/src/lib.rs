@@ -37,6 +37,7 @@ fn _allranks(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<world::PyWorld>()?;
     m.add_class::<world::Member>()?;
     m.add_function(wrap_pyfunction!(outcome::conclude, m)?)?;
+    m.add_function(wrap_pyfunction!(outcome::conclude_one_rank, m)?)?;
     m.add_function(wrap_pyfunction!(outcome::findings_json, m)?)?;
     m.add_function(wrap_pyfunction!(outcome::findings_text, m)?)?;
     m.add_class::<world::PyTicket>()?;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use allranks_check::{Failure, failures};
 use allranks_cli::{ExitStatus, Printer};
-use allranks_core::{FindingId, Severity, WorldSize};
+use allranks_core::{CallSite, FindingId, Severity, WorldSize};
 use allranks_report::{
     Color, DiskSources, GroupTraffic, Scope, Summary, render_findings, to_json_line, write_findings_file,
 };
@@ -14,7 +15,6 @@ use crate::cli::PyRunPlan;
 use crate::world::PyWorld;
 
 /// Prints what was found and the closing line to stderr, writes the findings file, and returns the exit status.
-/// `aborted` says that the ranks did not come to their own end, for a reason that is not a finding (Ctrl-C).
 #[pyfunction]
 #[pyo3(signature = (world, plan, seconds, *, rank_failed))]
 pub(crate) fn conclude(world: &PyWorld, plan: &PyRunPlan, seconds: f64, rank_failed: bool) -> PyResult<u8> {
@@ -66,4 +66,53 @@ pub(crate) fn findings_json(world: &PyWorld) -> Vec<String> {
 #[pyfunction]
 pub(crate) fn findings_text(world: &PyWorld) -> String {
     render_findings(&world.engine.findings(), &DiskSources, Color::Never)
+}
+
+/// The end of a run of one rank: the closing line, the findings file (a failed rank is one), the exit status.
+/// `operations` are (name, number), `groups` (name, size, bytes that this rank would send), `failure` is (file or None,
+/// line, function, message) of a rank that raised or exited with a status other than 0.
+#[pyfunction]
+pub(crate) fn conclude_one_rank(
+    plan: &PyRunPlan,
+    seconds: f64,
+    operations: Vec<(String, u64)>,
+    groups: Vec<(String, u32, u64)>,
+    failure: Option<(Option<String>, u32, String, String)>,
+) -> PyResult<u8> {
+    let plan = &plan.0;
+    let rank = plan.rank.ok_or_else(|| PyValueError::new_err("the plan names no rank"))?;
+    let failed = failure.is_some();
+    let failure = failure.map(|(file, line, function, message)| Failure {
+        rank,
+        site: file.map(|file| CallSite { file: file.into(), line, function: function.into() }),
+        message,
+    });
+    let findings = failures(failure.as_slice());
+    let printer = Printer::for_process(plan.quiet);
+    if let Some(path) = &plan.findings
+        && let Err(e) = write_findings_file(path, &findings)
+    {
+        printer.error(&e.to_string(), None);
+        return Ok(ExitStatus::Usage.code());
+    }
+    let known = |(name, n): (String, u64)| name.parse().map(|kind| (kind, n));
+    printer.summary(&Summary {
+        scope: Scope::OneRank { rank, fill: plan.fill },
+        world: WorldSize(plan.world.0),
+        elapsed: Duration::try_from_secs_f64(seconds).map_err(|e| PyValueError::new_err(e.to_string()))?,
+        operations: operations
+            .into_iter()
+            .map(known)
+            .collect::<Result<_, _>>()
+            .map_err(|e: allranks_core::UnknownName| PyValueError::new_err(e.to_string()))?,
+        groups: groups
+            .into_iter()
+            .map(|(name, size, bytes)| GroupTraffic { name, size, bytes: allranks_core::Bytes(bytes) })
+            .collect(),
+        seed: plan.seed,
+        schedule: None,
+        errors: 0,
+        warnings: 0,
+    });
+    Ok(ExitStatus::of_run(failed, &findings, plan.strict).code())
 }
