@@ -11,7 +11,7 @@ from typing import Any
 
 from allranks import _allranks, failures, isolation, runtime, watchdog
 from allranks.environment import variables_of
-from allranks.isolation import environment, exits, placement
+from allranks.isolation import environment, exits, placement, signals
 from allranks.isolation.registry import Registry
 from allranks.isolation.threads import RankThread
 
@@ -65,7 +65,6 @@ class Options:
     seed: int = 0
     schedule: str = "round-robin"
     profile: str | None = None
-    device: str = "auto"
     watchdog: float | None = 10.0
     tag_output: bool = False
     pdb: bool = False
@@ -174,17 +173,21 @@ class _Launch:
         return False
 
     def _wait(self) -> bool:
+        caught: dict[int, Any] = {}
         watch = watchdog.Watchdog(self._run, getattr(self._plan, "watchdog", None))
         try:
             while not self._run.baton.wait_over(STEP):
                 if self._run.baton.is_aborted and watch.aborted_for() > GRACE:
                     return False
+                signals.catch_wanted(caught)
                 watch.look()
         except KeyboardInterrupt:
             with watchdog.second_interrupt_exits():
                 watchdog.say_where_ranks_stand(self._run)
                 self._run.baton.abort()
             return True
+        finally:
+            signals.release(caught)
         return False
 
     def _rank_main(self, rank: int, task: int) -> None:

@@ -140,6 +140,7 @@ def _files(registry: Registry) -> None:
 
     registry.patches.set(os, "read", _in_rank(real_read, read))
     registry.patches.set(os, "write", _in_rank(real_write, write))
+
     def ask(*args: Any) -> str:
         return str(real_input(*args) if debugger.open_prompts else outside(real_input, *args))
 

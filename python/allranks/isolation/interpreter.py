@@ -38,4 +38,3 @@ def install(registry: Registry) -> None:
     registry.on_import("pdb", lambda pdb: debugger.install(registry, pdb))
     # `tempfile.tempdir` is computed from the environment at first use and then kept.
     registry.on_import("tempfile", lambda module: registry.entry(vars(module), "tempdir"))
-

@@ -7,6 +7,7 @@ in place. Ctrl-C belongs to the launcher.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import signal
@@ -14,13 +15,14 @@ import threading
 from typing import Any
 
 from allranks import runtime
-from allranks._allranks import current_rank
-from allranks.isolation import environment
+from allranks._allranks import RankAborted, current_rank
+from allranks.isolation import environment, threads
 from allranks.isolation.registry import Registry
 
 _tables: dict[int, dict[int, Any]] = {}
 _pending: dict[int, list[int]] = {}
-_alarms: dict[int, threading.Timer] = {}
+#: How often each rank has set its alarm: an older one does not ring.
+_alarms: dict[int, int] = {}
 
 
 def install(registry: Registry) -> None:
@@ -85,6 +87,22 @@ def wanted() -> set[int]:
     return {number for table in list(_tables.values()) for number, handler in list(table.items()) if callable(handler)}
 
 
+def catch_wanted(caught: dict[int, Any]) -> None:
+    """On the main thread: catches what ranks have handlers for; `caught` keeps what was there."""
+    for number in wanted() - set(caught) - {int(signal.SIGINT)}:
+        try:
+            caught[number] = signal.signal(number, from_outside)
+        except (OSError, ValueError):
+            caught[number] = None
+
+
+def release(caught: dict[int, Any]) -> None:
+    """On the main thread, after the run."""
+    for number, handler in caught.items():
+        if handler is not None:
+            signal.signal(number, handler)
+
+
 def from_outside(number: int, frame: Any) -> None:
     """On the main thread: the system delivered a signal. Every rank with a handler gets it."""
     run = runtime.current()
@@ -96,9 +114,25 @@ def from_outside(number: int, frame: Any) -> None:
 
 def _deliver(run: runtime.Runtime, rank: int, number: int) -> None:
     """Runs the handler of another rank on a thread of its own: the rank's main thread may wait anywhere."""
-    from allranks.isolation.threads import start_for
+    threads.start_for(run, rank, lambda: _handle_beside(number))
 
-    start_for(run, rank, lambda: _handle(number))
+
+def _handle_beside(number: int) -> None:
+    """On another thread of the rank: what the handler raises is raised in the rank's main thread, as Python does."""
+    try:
+        _handle(number)
+    except RankAborted:
+        raise
+    except BaseException as error:
+        run, rank = runtime.current(), current_rank()
+        if run is None or rank is None:
+            return
+        thread = run.main_threads[rank]
+        kind = error if isinstance(error, type) else type(error)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(kind))
+        for task, owner in list(run.task_threads.items()):
+            if owner is thread:
+                run.baton.wake(task)
 
 
 def _handle(number: int) -> None:
@@ -159,13 +193,17 @@ def _alarm(original: Any) -> Any:
         rank = current_rank()
         if rank is None:
             return int(original(seconds))
-        before = _alarms.pop(rank, None)
-        if before is not None:
-            before.cancel()
-        if seconds:
-            timer = _alarms[rank] = threading.Timer(seconds, _handle, (int(signal.SIGALRM),))
-            timer.daemon = True
-            timer.start()
+        run = runtime.current()
+        _alarms[rank] = _alarms.get(rank, 0) + 1
+        if seconds and run is not None:
+            # A sleeper, not a timer: the time of a wait may pass at once when nobody else can go on.
+            threads.start_for(run, rank, functools.partial(_ring, run, rank, seconds, _alarms[rank]))
         return 0
 
     return alarm
+
+
+def _ring(run: runtime.Runtime, rank: int, seconds: float, number: int) -> None:
+    run.baton.sleep(seconds)
+    if _alarms.get(rank) == number:
+        _handle_beside(int(signal.SIGALRM))

@@ -201,14 +201,21 @@ def _hook(real: Any) -> Any:
 
 
 def start_for(run: runtime.Runtime, rank: int, act: Callable[[], None]) -> None:
-    """Runs `act` on a new thread of a rank that need not be the caller's, as a daemon."""
+    """Runs `act` on a new thread of a rank that need not be the caller's, as a daemon; does not wait for it."""
     task = run.baton.spawn(rank, daemon=True)
-    thread = threading.Thread(target=act, daemon=True)
-    thread._allranks = _Membership(rank, task, [capture() for capture, _ in run.registry.thread_state])  # type: ignore[attr-defined]
-    run.task_threads[task] = thread
-    # Without waiting for its first turn, which `Thread.start` would.
-    thread._started.set()  # type: ignore[attr-defined]
-    _thread_start(thread._bootstrap, ())  # type: ignore[attr-defined]
+
+    def body() -> None:
+        try:
+            run.baton.attach(task, rank)
+            act()
+        except RankAborted:
+            pass
+        finally:
+            if current_task() is not None:
+                run.baton.finish()
+
+    _start_thread(body, ())
+    run.baton.start()  # Nobody may be running.
 
 
-_thread_start = _thread.start_new_thread
+_start_thread = _thread.start_new_thread

@@ -1,6 +1,6 @@
 """torch's profiler on several ranks at once.
 
-The recorder of operators belongs to a thread, so each rank gets its own events. But the tracer behind it (kineto) is one
+The recorder of operators belongs to a thread: each rank gets its own events. But the tracer behind it (kineto) is one
 for the process: a second trace cancels the first, whose file can then not be written (C++ crashes). Results of traces
 that overlapped write their file from their own events instead; a profile that was alone keeps kineto's.
 """

@@ -1,6 +1,16 @@
-"""Every kind of state that is private to a rank: set it differently, hand over, read it back. Prints `RESULT rank=R ok`."""
+"""Every kind of state that is private to a rank: set it differently, hand over, read it back."""
 
-import atexit, gc, logging, os, random, signal, sys, tempfile, threading, time, warnings  # noqa: E401
+import atexit
+import gc
+import logging
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+import warnings
 
 import numpy as np
 import torch
@@ -38,13 +48,22 @@ def draw(seed, rand):
 expected = draw(random.seed, random.random)
 check("random", lambda: random.seed(r), lambda: None)
 assert random.random() == expected
-random.seed(r); random.gauss(0, 1); dist.barrier(); g = random.gauss(0, 1); random.seed(r); random.gauss(0, 1)  # noqa: E702
+random.seed(r)
+random.gauss(0, 1)
+dist.barrier()
+g = random.gauss(0, 1)
+random.seed(r)
+random.gauss(0, 1)
 assert random.gauss(0, 1) == g, "gauss_next"
 expected = draw(np.random.seed, np.random.rand)
 check("numpy", lambda: np.random.seed(r), lambda: None)
 assert np.random.rand() == expected
-np.random.seed(r); np.random.standard_normal(); dist.barrier(); g = np.random.standard_normal()  # noqa: E702
-np.random.seed(r); np.random.standard_normal()  # noqa: E702
+np.random.seed(r)
+np.random.standard_normal()
+dist.barrier()
+g = np.random.standard_normal()
+np.random.seed(r)
+np.random.standard_normal()
 assert np.random.standard_normal() == g, "numpy gauss"
 expected = draw(torch.manual_seed, lambda: torch.rand(1).item())
 check("torch rng", lambda: torch.manual_seed(r), lambda: None)
@@ -52,7 +71,9 @@ assert torch.rand(1).item() == expected
 
 check("default dtype", lambda: torch.set_default_dtype(torch.float64 if r else torch.float32), torch.get_default_dtype)
 check("deterministic", lambda: torch.use_deterministic_algorithms(r == 0), torch.are_deterministic_algorithms_enabled)
-check("matmul", lambda: torch.set_float32_matmul_precision("high" if r else "highest"), torch.get_float32_matmul_precision)
+check(
+    "matmul", lambda: torch.set_float32_matmul_precision("high" if r else "highest"), torch.get_float32_matmul_precision
+)
 check("anomaly", lambda: torch.autograd.set_detect_anomaly(r == 0), torch.is_anomaly_enabled)
 check("printoptions", lambda: torch.set_printoptions(precision=2 + r), lambda: str(torch.tensor(1 / 3)))
 check("cudnn flag", lambda: setattr(torch.backends.cudnn, "benchmark", r == 1), lambda: torch.backends.cudnn.benchmark)
@@ -70,9 +91,11 @@ check("argv", lambda: sys.argv.append(str(r)), lambda: sys.argv[-1], str(r))
 check("path", lambda: sys.path.append(str(r)), lambda: sys.path[-1], str(r))
 hook = lambda *a: None  # noqa: E731
 for name in ("excepthook", "displayhook"):
-    check(name, lambda: setattr(sys, name, hook), lambda: getattr(sys, name) is hook, True)
+    check(name, lambda name=name: setattr(sys, name, hook), lambda name=name: getattr(sys, name) is hook, True)
 sys.excepthook = sys.__excepthook__
-check("threading.excepthook", lambda: setattr(threading, "excepthook", hook), lambda: threading.excepthook is hook, True)
+check(
+    "threading.excepthook", lambda: setattr(threading, "excepthook", hook), lambda: threading.excepthook is hook, True
+)
 check("warnings", lambda: warnings.simplefilter("error" if r else "ignore"), lambda: warnings.filters[0][0])
 check("showwarning", lambda: setattr(warnings, "showwarning", hook), lambda: warnings.showwarning is hook, True)
 check("gc", lambda: gc.disable() if r == 0 else gc.enable(), gc.isenabled)
@@ -80,7 +103,11 @@ check("recursion", lambda: sys.setrecursionlimit(2000 + r), sys.getrecursionlimi
 check("root level", lambda: logging.basicConfig(level=10 * (r + 1), force=True), lambda: logging.getLogger().level)
 check("enabled for", lambda: None, lambda: logging.getLogger("other").isEnabledFor(10), r == 0)
 check("named logger", lambda: logging.getLogger("x").addHandler(Sub()), lambda: len(logging.getLogger("x").handlers), 1)
-check("logger attribute", lambda: setattr(logging.getLogger("y"), "propagate", r == 0), lambda: logging.getLogger("y").propagate)
+check(
+    "logger attribute",
+    lambda: setattr(logging.getLogger("y"), "propagate", r == 0),
+    lambda: logging.getLogger("y").propagate,
+)
 check("logging.disable", lambda: logging.disable(10 + r), lambda: logging.root.manager.disable)
 check("signal", lambda: signal.signal(signal.SIGUSR1, hook), lambda: signal.getsignal(signal.SIGUSR1) is hook, True)
 got = []
@@ -116,10 +143,17 @@ check("mock undone", lambda: None, lambda: torch.load.__module__, "torch.seriali
 from concurrent.futures import ThreadPoolExecutor  # noqa: E402
 
 with ThreadPoolExecutor(2) as pool:
-    check("executor", lambda: None, lambda: list(pool.map(lambda _: (time.sleep(0.001), dist.get_rank())[1], range(3))), [r] * 3)
+    check(
+        "executor",
+        lambda: None,
+        lambda: list(pool.map(lambda _: (time.sleep(0.001), dist.get_rank())[1], range(3))),
+        [r] * 3,
+    )
 subs = [dist.new_group([k]) for k in range(n)]
 seen = []
-helper = threading.Thread(target=lambda: seen.append(dist.distributed_c10d._resolve_process_group(subs[r].group_name) is not None))
+helper = threading.Thread(
+    target=lambda: seen.append(dist.distributed_c10d._resolve_process_group(subs[r].group_name) is not None)
+)
 helper.start()
 helper.join()
 check("groups in a thread", lambda: None, lambda: seen, [True])

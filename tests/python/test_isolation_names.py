@@ -1,0 +1,42 @@
+"""Says which private name of torch is gone, before anything fails in a stranger way."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.distributed.distributed_c10d as c10d
+from allranks.isolation import torch_names as names
+
+pytestmark = pytest.mark.oldest
+
+
+@pytest.mark.parametrize("name", [names.WORLD, *names.C10D_TABLES, *names.C10D_VALUES, names.REGISTER_GROUP])
+def test_c10d(name: str) -> None:
+    assert hasattr(c10d, name), f"torch {torch.__version__} has no distributed_c10d.{name}"
+
+
+@pytest.mark.parametrize("name", [names.THREAD_ISOLATION, "get_debug_level", "set_debug_level"])
+def test_native_c10d(name: str) -> None:
+    assert hasattr(torch._C._distributed_c10d, name), f"torch {torch.__version__} has no _distributed_c10d.{name}"
+
+
+def test_unregistering() -> None:
+    for name in (names.UNREGISTER_GROUP, names.UNREGISTER_ALL):
+        assert hasattr(c10d, name), f"torch {torch.__version__} has no distributed_c10d.{name}"
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [*((f"_set_{name}", f"_get_{name}") for name in names.C_FLAGS), *names.C_FLAG_PAIRS],
+    ids=lambda pair: pair[0],
+)
+def test_flags(pair: tuple[str, str]) -> None:
+    missing = [name for name in pair if not hasattr(torch._C, name)]
+    assert not missing, f"torch {torch.__version__} has no torch._C.{missing}"
+
+
+def test_all_tables_of_c10d_are_known() -> None:
+    """A table of groups that is new in this torch would be shared by all ranks."""
+    known = {*names.C10D_TABLES}
+    found = {k for k, v in vars(c10d).items() if isinstance(v, dict) and ("pg" in k or "group" in k) and k[0] == "_"}
+    assert found <= known, f"torch {torch.__version__} has new tables: {sorted(found - known)}"
