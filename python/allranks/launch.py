@@ -14,6 +14,7 @@ from allranks.environment import variables_of
 from allranks.isolation import environment, exits, placement, signals
 from allranks.isolation.registry import Registry
 from allranks.isolation.threads import RankThread
+from allranks.tagged import TaggedStream
 
 #: How long ranks may take to end once the run was aborted, in seconds.
 GRACE = 0.5
@@ -197,6 +198,8 @@ class _Launch:
             self._placement.place_this_thread()
             run.baton.attach(task, rank)
             exits.begin_rank(rank)
+            if getattr(self._plan, "tag_output", False):
+                sys.stdout, sys.stderr = (TaggedStream(stream, rank) for stream in (sys.stdout, sys.stderr))
             for act in run.registry.at_rank_start:
                 act(rank)
             self._program(rank, result)

@@ -60,10 +60,6 @@ pub(crate) struct RunArgs {
     #[arg(long, value_parser = profiles())]
     pub profile: Option<Profile>,
 
-    /// Where tensors live: `auto` is cuda if the machine has a GPU
-    #[arg(long, value_enum, default_value_t = Device::Auto)]
-    pub device: Device,
-
     /// Seed of everything that is drawn by us; the same seed gives the same run
     #[arg(long, value_name = "S", default_value_t = 0, value_parser = seed, allow_negative_numbers = true)]
     pub seed: u64,
@@ -117,17 +113,6 @@ pub(crate) struct RunArgs {
     pub script: Vec<OsString>,
 }
 
-/// Where tensors live.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Device {
-    /// CUDA if the machine has it, else the CPU.
-    Auto,
-    /// The CPU.
-    Cpu,
-    /// CUDA.
-    Cuda,
-}
-
 /// Who goes on at a hand-over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SchedulePolicy {
@@ -148,7 +133,6 @@ macro_rules! option_value {
         }
     };
 }
-option_value!(Device);
 option_value!(SchedulePolicy);
 
 /// The whole command line, for help texts and completions.

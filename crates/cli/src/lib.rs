@@ -17,7 +17,7 @@ mod parse;
 mod plan;
 mod printer;
 
-pub use args::{Device, SchedulePolicy, command};
+pub use args::{SchedulePolicy, command};
 pub use error::UsageError;
 pub use exit::ExitStatus;
 pub use guard::{Launcher, Refusal, guard};

@@ -8,7 +8,7 @@ use allranks_core::{GlobalRank, Profile, WorldSize};
 use allranks_report::{FillRule, reproduce};
 
 use crate::UsageError;
-use crate::args::{Device, RunArgs, SchedulePolicy};
+use crate::args::{RunArgs, SchedulePolicy};
 
 /// The world without `-n`: the smallest in which ranks can disagree.
 pub const DEFAULT_WORLD: WorldSize = WorldSize(2);
@@ -33,8 +33,6 @@ pub struct RunPlan {
     pub rank: Option<GlobalRank>,
     /// Overrides the profile that follows from the script's backend.
     pub profile: Option<Profile>,
-    /// Where tensors live.
-    pub device: Device,
     /// Of everything that is drawn.
     pub seed: u64,
     /// Who goes on at a hand-over.
@@ -73,7 +71,6 @@ impl RunPlan {
             world,
             rank: args.rank.map(GlobalRank),
             profile: args.profile,
-            device: args.device,
             seed: args.seed,
             schedule: args.schedule.unwrap_or(SchedulePolicy::RoundRobin),
             fill: args.fill.unwrap_or(FillRule::Uniform),
@@ -99,7 +96,6 @@ impl RunPlan {
             |name: &str, value: Option<String>| words.extend(value.into_iter().flat_map(|v| [name.to_owned(), v]));
         option("--rank", self.rank.map(|rank| rank.to_string()));
         option("--profile", self.profile.map(|profile| profile.to_string()));
-        option("--device", (self.device != Device::Auto).then(|| self.device.name()));
         option("--seed", self.on.is_none().then(|| self.seed.to_string()));
         option("--schedule", (self.schedule != SchedulePolicy::RoundRobin).then(|| self.schedule.name()));
         option("--fill", (self.fill != FillRule::Uniform).then(|| self.fill.name().to_owned()));

@@ -90,7 +90,7 @@ fn the_command_that_reproduces_a_run() {
     let lines = [
         "run @train.py",
         "run -n 4 --seed 3 --schedule random --quiet --strict --findings @f.jsonl @train.py --name a*b",
-        "run -n 64 --rank 17 --fill nan --profile nccl --device cpu --watchdog 0 -m pkg.train -x",
+        "run -n 64 --rank 17 --fill nan --profile nccl --watchdog 0 -m pkg.train -x",
         "run -n 4 --on gloo @pkg",
     ];
     let shown: Vec<String> =

@@ -30,12 +30,6 @@ impl PyRunPlan {
         self.0.profile.map(|profile| profile.name())
     }
 
-    /// "auto", "cpu" or "cuda".
-    #[getter]
-    fn device(&self) -> String {
-        self.0.device.name()
-    }
-
     /// The seed of everything that is drawn.
     #[getter]
     fn seed(&self) -> u64 {
