@@ -6,7 +6,7 @@ use allranks_core::{Location, OpKind, OpRecord, RankSet, TensorMeta};
 
 /// One operation in words: `all_reduce sum float32 (4,)`, `send float32 (2,) to group rank 1, tag 3`.
 pub fn describe(op: &OpRecord) -> String {
-    let mut text = op.kind.name().to_owned();
+    let mut text = op.shown_kind().name().to_owned();
     if let Some(reduce_op) = op.reduce_op {
         write!(text, " {reduce_op}").expect("writing to a string");
     }

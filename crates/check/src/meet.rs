@@ -87,10 +87,10 @@ impl Found {
         Finding {
             id: self.id,
             severity: Severity::Error,
-            headline: format!("{} {} on group {group}: {}", first.kind, position(first), self.text),
+            headline: format!("{} {} on group {group}: {}", first.shown_kind(), position(first), self.text),
             ranks: self.ranks,
             group: Some(group.clone()),
-            op: Some(first.kind),
+            op: Some(first.shown_kind()),
             seq: Some(first.seq),
             locations: ops.iter().filter_map(|op| location(op)).collect(),
             hints,

@@ -58,6 +58,18 @@ pub struct OpRecord {
     pub site: Option<CallSite>,
 }
 
+impl OpRecord {
+    /// What users call it: torch hands many a single operation in as a coalesced one of one tensor.
+    pub fn shown_kind(&self) -> OpKind {
+        match (self.kind, self.inputs.len()) {
+            (OpKind::AllReduceCoalesced, 1) => OpKind::AllReduce,
+            (OpKind::AllGatherCoalesced, 1) => OpKind::AllGatherSingle,
+            (OpKind::ReduceScatterCoalesced, 1) => OpKind::ReduceScatterSingle,
+            (kind, _) => kind,
+        }
+    }
+}
+
 /// What happened in a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]

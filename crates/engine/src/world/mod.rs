@@ -145,7 +145,7 @@ impl World {
             return Ok(Issued::Disagrees);
         }
         let (profile, size) = (state.profile, state.members.len());
-        *state.operations.entry(met[0].record.kind).or_default() += 1;
+        *state.operations.entry(met[0].record.shown_kind()).or_default() += 1;
         let moved = met.iter().enumerate().map(|(i, c)| bytes_moved(&c.record, size as u64, i as u32).0);
         state.bytes += moved.sum::<u64>();
         drop(inner);
