@@ -88,7 +88,9 @@ def run_all_ranks(plan: Any, target: Callable[[int], Any], *, show_errors: bool 
     if runtime.current() is not None:
         raise RuntimeError("a run of allranks is going on in this process; runs cannot be nested")
     with _prepared(plan) as run:
-        return _Launch(run, plan, target, show_errors).go()
+        outcome = _Launch(run, plan, target, show_errors).go()
+        run.session.evidence.explain()
+        return outcome
 
 
 @contextlib.contextmanager

@@ -118,7 +118,10 @@ pub fn stalled(view: &StallView) -> Vec<Finding> {
     for waiting in &view.waiting {
         match &waiting.on {
             WaitFor::Message { op, peer, near } => {
-                if let Some(finding) = lonely_message(view, op, *peer, near) {
+                let twin = |f: &Finding| f.id == FindingId::TagMismatch && f.ranks.contains(op.rank);
+                if let Some(finding) = lonely_message(view, op, *peer, near)
+                    && !(finding.id == FindingId::TagMismatch && found.iter().any(twin))
+                {
                     found.push(finding);
                 }
             }
@@ -126,7 +129,10 @@ pub fn stalled(view: &StallView) -> Vec<Finding> {
             WaitFor::Collective { .. } | WaitFor::Other(_) => {}
         }
     }
-    found.extend(circle(view).filter(|c| found.is_empty() || c.id == FindingId::DeadlockCycle));
+    // Two messages that miss each other by their tags are a circle too, but that is not the cause.
+    if !found.iter().any(|f| f.id == FindingId::TagMismatch) {
+        found.extend(circle(view));
+    }
     if found.is_empty() && !view.waiting.is_empty() {
         found.push(everybody(view));
     }
@@ -222,15 +228,15 @@ fn lonely_message(
     let sends = op.kind == OpKind::Send;
     let (id, headline, hints) = if let Some(other) = near.first() {
         locations.extend(near.iter().filter_map(|o| location(o)));
-        let tags = |o: &OpRecord| o.tag.map_or(0, |t| t.0);
+        let tag = |o: &OpRecord| o.tag.map_or(0, |t| t.0);
         let text = format!(
-            "rank {} waits in {} with tag {}, rank {} in {} with tag {}",
+            "tags disagree ({} and {}): rank {} waits in {}, rank {} in {}",
+            tag(op),
+            tag(other),
             op.rank,
             describe(op),
-            tags(op),
             other.rank,
-            describe(other),
-            tags(other)
+            describe(other)
         );
         (FindingId::TagMismatch, text, vec!["send and receive with the same tag".to_owned()])
     } else {

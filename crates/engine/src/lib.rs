@@ -5,6 +5,7 @@
 mod buffer;
 pub mod fake;
 mod ranks;
+mod sequence;
 mod volume;
 mod world;
 

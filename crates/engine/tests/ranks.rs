@@ -26,8 +26,8 @@ fn every_collective() {
         world.all_gather(&[me as i32 * 5], &mut all);
         let mut mine = [0i32];
         world.reduce_scatter(&[1, 2, me as i32], &mut mine, ReduceOp::Sum);
-        let mut got = [0u16; 3];
-        world.all_to_all(&[me as u16 * 10, me as u16 * 10 + 1, me as u16 * 10 + 2], &[1, 1, 1], &mut got, &[1, 1, 1]);
+        let mut got = [0i32; 3];
+        world.all_to_all(&[me as i32 * 10, me as i32 * 10 + 1, me as i32 * 10 + 2], &[1, 1, 1], &mut got, &[1, 1, 1]);
         world.barrier();
         (sum, max, word, all, mine, got)
     })
@@ -39,7 +39,7 @@ fn every_collective() {
         }
         assert_eq!((word, all), ([7], [0, 5, 10]));
         assert_eq!(mine, [[3, 6, 3][r]]);
-        assert_eq!(got, [r as u16, 10 + r as u16, 20 + r as u16]);
+        assert_eq!(got, [r as i32, 10 + r as i32, 20 + r as i32]);
     }
 }
 

@@ -34,15 +34,29 @@ where
     text.parse().map_err(|e: T::Err| PyValueError::new_err(e.to_string()))
 }
 
-/// One exhaustive place where a refusal becomes the exception that the backend raises.
-fn refused(refused: &Refused) -> PyErr {
+/// One exhaustive place where a refusal becomes the exception that the backend raises. Its attribute `late` says that an
+/// asynchronous operation raises it in `wait` only.
+fn refused(py: Python<'_>, refused: &Refused) -> PyErr {
     let message = refused.message.clone();
-    match refused.exception {
+    let error = match refused.exception {
         Exception::RuntimeError => PyRuntimeError::new_err(message),
         Exception::ValueError => PyValueError::new_err(message),
         Exception::TypeError => PyTypeError::new_err(message),
         Exception::NotImplementedError => PyNotImplementedError::new_err(message),
+    };
+    if refused.late
+        && let Err(e) = error.value(py).setattr(intern!(py, "late"), true)
+    {
+        return e;
     }
+    error
+}
+
+/// A rank of the group as Python has it: any integer.
+fn group_rank(kind: &str, rank: i64) -> PyResult<GroupRank> {
+    u32::try_from(rank)
+        .map(GroupRank)
+        .map_err(|_| PyRuntimeError::new_err(format!("{kind}: invalid root rank: {rank}")))
 }
 
 fn call_site(file: &str, line: u32, function: &str) -> CallSite {
@@ -128,6 +142,12 @@ impl PyWorld {
         Ok(())
     }
 
+    /// Adds places and a hint to the findings of an id.
+    fn amend(&self, id: &str, places: Vec<(u32, String, u32, String, String)>, hint: &str) -> PyResult<()> {
+        self.engine.amend(finding_id(id)?, &locations(places), hint);
+        Ok(())
+    }
+
     /// Nobody can go on: finds out why and ends the run. `stores` are (task, keys) of tasks that wait for a store.
     #[pyo3(signature = (stores = vec![]))]
     fn stall(&self, py: Python<'_>, stores: Vec<(u32, Vec<String>)>) -> PyResult<()> {
@@ -171,6 +191,20 @@ impl PyWorld {
     }
 }
 
+fn finding_id(name: &str) -> PyResult<FindingId> {
+    let id = FindingId::ALL.iter().copied().find(|i| i.name() == name);
+    id.ok_or_else(|| PyValueError::new_err(format!("unknown finding id {name:?}")))
+}
+
+fn locations(places: Vec<(u32, String, u32, String, String)>) -> Vec<Location> {
+    let one = |(rank, file, line, function, what): (u32, String, u32, String, String)| Location {
+        rank: GlobalRank(rank),
+        site: call_site(&file, line, &function),
+        what,
+    };
+    places.into_iter().map(one).collect()
+}
+
 fn store_waits(stores: Vec<(u32, Vec<String>)>) -> Vec<StoreWait> {
     stores.into_iter().map(|(task, keys)| StoreWait { task: TaskId(task), keys }).collect()
 }
@@ -186,28 +220,20 @@ fn finding(
     rule: &str,
     group: Option<&str>,
 ) -> PyResult<Finding> {
-    let id = FindingId::ALL.iter().copied().find(|i| i.name() == id);
     let severity = match severity {
         "error" => Severity::Error,
         "warning" => Severity::Warning,
         other => return Err(PyValueError::new_err(format!("unknown severity {other:?}"))),
     };
     Ok(Finding {
-        id: id.ok_or_else(|| PyValueError::new_err("unknown finding id"))?,
+        id: finding_id(id)?,
         severity,
         headline,
         ranks: ranks.into_iter().map(GlobalRank).collect(),
         group: group.map(Into::into),
         op: None,
         seq: None,
-        locations: locations
-            .into_iter()
-            .map(|(rank, file, line, function, what)| Location {
-                rank: GlobalRank(rank),
-                site: call_site(&file, line, &function),
-                what,
-            })
-            .collect(),
+        locations: self::locations(locations),
         hints,
         rule: rule.to_owned(),
     })
@@ -224,8 +250,8 @@ fn unwaited(op: &Arc<OpRecord>) -> Finding {
         op: Some(op.kind),
         seq: None,
         locations: op.site.clone().map(|site| Location { rank: op.rank, site, what }).into_iter().collect(),
-        hints: vec!["keep the Work that isend returns and call wait() on it".to_owned()],
-        rule: "gloo, nccl: the message may be lost when the sender ends".to_owned(),
+        hints: vec!["keep the Work that isend or irecv returns and call wait() on it".to_owned()],
+        rule: "gloo, nccl: before wait() a message need not have left, nor have arrived".to_owned(),
     }
 }
 
@@ -287,7 +313,7 @@ impl Member {
         inputs: Bound<'_, PyList>,
         outputs: Bound<'_, PyList>,
         op: Option<(u8, f64)>,
-        root: Option<u32>,
+        root: Option<i64>,
         tag: Option<i64>,
         input_splits: Vec<u64>,
         output_splits: Vec<u64>,
@@ -303,7 +329,7 @@ impl Member {
             seq: Seq(0),
             kind: parse::<OpKind>(kind)?,
             reduce_op: op.map(|(code, _)| reduce_op(code)).transpose()?,
-            root: root.map(GroupRank),
+            root: root.map(|r| group_rank(kind, r)).transpose()?,
             tag: tag.map(Tag),
             inputs: input_metas,
             outputs: output_metas,
@@ -363,7 +389,7 @@ impl Member {
             keep: None,
             attachment: Some(Box::new((self.me, payload))),
         };
-        let issued = self.engine.issue(self.group, self.me, call).map_err(|e| refused(&e))?;
+        let issued = self.engine.issue(self.group, self.me, call).map_err(|e| refused(py, &e))?;
         let ticket = match issued {
             Issued::Disagrees => return Err(baton::aborted()),
             Issued::Pending(ticket) => ticket,
@@ -383,7 +409,7 @@ impl Member {
         self.result(py, ticket, asynchronous)
     }
 
-    /// How many collectives this member has issued.
+    /// The sequence number as the backend counts it.
     fn next_seq(&self) -> u64 {
         self.engine.next_seq(self.group, self.me)
     }
@@ -403,7 +429,7 @@ impl Member {
 
 impl Member {
     fn carry_on(&self, py: Python<'_>, call: Call, asynchronous: bool) -> PyResult<Option<PyTicket>> {
-        let issued = self.engine.issue(self.group, self.me, call).map_err(|e| refused(&e))?;
+        let issued = self.engine.issue(self.group, self.me, call).map_err(|e| refused(py, &e))?;
         let ticket = match issued {
             Issued::Disagrees => return Err(baton::aborted()),
             Issued::Pending(ticket) => ticket,
@@ -517,7 +543,10 @@ impl PyTicket {
 #[pyfunction]
 pub(crate) fn reduce_op_of(py: Python<'_>, op: Bound<'_, PyAny>) -> PyResult<(u8, f64)> {
     let code: u8 = op.getattr(intern!(py, "op"))?.getattr(intern!(py, "value"))?.extract()?;
-    Ok((code, 1.0))
+    let premultiplies = reduce_op(code)? == ReduceOp::PremulSum;
+    // The pickled state is (op, factor); the factor may be a tensor of one element.
+    let state = || op.call_method0(intern!(py, "__getstate__"))?.get_item(1)?.extract();
+    Ok((code, if premultiplies { state()? } else { 1.0 }))
 }
 
 /// The name of a torch dtype as allranks knows it; NotImplementedError if it does not.

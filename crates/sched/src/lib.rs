@@ -7,8 +7,9 @@
 //! When the baton is free, the next holder is looked for in this order:
 //!
 //! 1. a runnable task, chosen by the policy;
-//! 2. the sleeper with the earliest *virtual* wake-up time, once its real time has come. Virtual time advances by
-//!    sleeps and deadlines only, never by computation, so the order of sleepers does not depend on the machine;
+//! 2. the sleeper with the earliest *virtual* wake-up time, once its real time has come, unless a deadline (5) comes
+//!    before it. Virtual time advances by sleeps and deadlines only, never by computation, so the order of sleepers does
+//!    not depend on the machine;
 //! 3. a task that is outside comes back by itself: wait for it;
 //! 4. a *soft* waiter: it said that it can go on without what it waits for;
 //! 5. the waiter with the earliest deadline: nothing can happen before it, so it expires at once;

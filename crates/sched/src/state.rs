@@ -293,7 +293,11 @@ impl State {
         if let Some(task) = self.next_runnable() {
             return self.grant(task);
         }
-        if let Some(first) = self.sleepers.first().copied() {
+        let expires_first = match (self.deadlines.first(), self.sleepers.first()) {
+            (Some(deadline), Some(sleeper)) => deadline < sleeper && self.outside == 0,
+            _ => false,
+        };
+        if let Some(first) = self.sleepers.first().copied().filter(|_| !expires_first) {
             let due = self.task(first.task).real_deadline.is_none_or(|at| at <= Instant::now());
             if !due {
                 return Next::Idle;
@@ -304,7 +308,7 @@ impl State {
         if self.outside > 0 {
             return Next::Idle;
         }
-        if let Some(task) = self.softs.first().copied() {
+        if let Some(task) = self.softs.first().copied().filter(|_| !expires_first) {
             self.task(task).wake = Wake::Soft;
             return self.grant(task);
         }

@@ -141,6 +141,22 @@ fn sleepers_wake_in_virtual_order_after_the_runnable() {
 }
 
 #[test]
+fn a_deadline_before_the_next_sleeper_expires_first() {
+    let bodies: Vec<Body> = vec![
+        Box::new(|s, t, log| {
+            let wait = Wait { timeout: Some(Duration::from_millis(10)), soft: false };
+            let wake = go(s.block(t, wait));
+            say(log, format!("{wake:?}"));
+        }),
+        Box::new(|s, t, log| {
+            go(s.sleep(t, Duration::from_millis(60)));
+            say(log, "slept");
+        }),
+    ];
+    assert_eq!(run(RoundRobin, bodies).0, ["Some(TimedOut)", "slept"]);
+}
+
+#[test]
 fn an_outside_task_is_waited_for() {
     let bodies: Vec<Body> = vec![
         Box::new(|s, t, log| {

@@ -14,6 +14,7 @@ from torch.distributed import distributed_c10d as c10d
 import allranks
 from allranks import _allranks
 from allranks.backend import groups, rendezvous, takeover, work
+from allranks.backend.evidence import Evidence
 from allranks.backend.group import RankBackend
 from allranks.backend.session import Session
 
@@ -45,6 +46,8 @@ def install(runtime: Any) -> Session:
     work.install()
     groups.install(session)
     rendezvous.install(runtime)
+    session.evidence = Evidence(session)
+    session.evidence.watch(runtime.registry)
     return session
 
 

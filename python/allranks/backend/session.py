@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch.distributed import c10d_logger
@@ -24,6 +25,7 @@ class Session:
         self.world = world
         self.baton = baton
         self.profile = profile
+        self.evidence: Any = None
 
     def poll(self) -> None:
         """Lets others run: for loops that ask again and again."""

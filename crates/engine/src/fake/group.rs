@@ -8,6 +8,7 @@ use allranks_core::{
 };
 
 use super::{Fill, Rules};
+use crate::sequence::gloo_steps;
 
 const KINDS: usize = OpKind::ALL.len();
 
@@ -156,7 +157,9 @@ impl Group {
         self.counts[kind as usize].fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(sent(kind, input, root, &self.rules), Ordering::Relaxed);
         if self.counting == Profile::Gloo {
-            self.sequence.fetch_add(self.gloo_steps(kind, tensors), Ordering::Relaxed);
+            let me = GroupRank(self.rules.rank as u32);
+            let steps = gloo_steps(kind, tensors, self.rules.size as u64, me);
+            self.sequence.fetch_add(steps, Ordering::Relaxed);
         }
         if kind.is_p2p() {
             return Seq(self.messages.fetch_add(1, Ordering::Relaxed));
@@ -167,17 +170,6 @@ impl Group {
             _ => {}
         }
         Seq(self.collectives.fetch_add(1, Ordering::Relaxed))
-    }
-
-    /// By how much gloo's sequence number grows (measured on torch 2.15): messages count, a coalesced reduce_scatter is
-    /// one operation a tensor, and a monitored barrier is a message to and from rank 0.
-    fn gloo_steps(&self, kind: OpKind, tensors: u64) -> u64 {
-        match kind {
-            OpKind::ReduceScatterCoalesced => tensors,
-            OpKind::MonitoredBarrier if self.rules.rank == 0 => 2 * (self.rules.size as u64 - 1),
-            OpKind::MonitoredBarrier => 2,
-            _ => 1,
-        }
     }
 
     /// The sequence number that the backend would give: NCCL counts collectives, what is coalesced once.

@@ -3,8 +3,8 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use allranks_core::{GroupRank, OpKind, OpRecord, Profile};
-use allranks_numerics::rules::{Exception, refusal};
+use allranks_core::OpRecord;
+use allranks_numerics::rules::Exception;
 use smallvec::SmallVec;
 
 use super::ticket::Ticket;
@@ -62,12 +62,8 @@ pub struct Refused {
     pub exception: Exception,
     /// Its text.
     pub message: String,
-}
-
-impl Refused {
-    fn runtime(message: impl Into<String>) -> Self {
-        Self { exception: Exception::RuntimeError, message: message.into() }
-    }
+    /// The backend takes the operation and its worker fails: an asynchronous call returns, and `wait` raises.
+    pub late: bool,
 }
 
 impl Arrived {
@@ -75,93 +71,5 @@ impl Arrived {
         let record = Arc::new(record);
         let ticket = Ticket::new(record.clone(), call.attachment);
         Self { record, inputs: call.inputs, outputs: call.outputs, factor: call.factor, ticket, _keep: call.keep }
-    }
-}
-
-impl Call {
-    /// Checks what a rank can know alone.
-    pub(super) fn check(&self, profile: Profile, size: usize, me: GroupRank) -> Result<(), Refused> {
-        let record = &self.record;
-        let name = record.kind;
-        if let Some(root) = record.root.filter(|r| r.index() >= size) {
-            return Err(Refused::runtime(format!("{name}: rank {root} is not in a group of {size}")));
-        }
-        if record.kind.is_p2p() && record.root == Some(me) {
-            return Err(Refused::runtime(format!("{name}: a rank can not send to or receive from itself")));
-        }
-        self.check_dtypes(profile)?;
-        let is_root = record.root == Some(me);
-        let (inputs, outputs) = (self.inputs.len(), self.outputs.len());
-        let counts = |what: &str, got: usize, want: usize| {
-            if got == want {
-                return Ok(());
-            }
-            Err(Refused::runtime(format!("{name}: {what} has {got} tensors, but the group has {want} members")))
-        };
-        match record.kind {
-            OpKind::AllGather => counts("the output list", outputs, size)?,
-            OpKind::Gather if is_root => counts("the gather list", outputs, size)?,
-            OpKind::Scatter if is_root => counts("the scatter list", inputs, size)?,
-            OpKind::ReduceScatter => counts("the input list", inputs, size)?,
-            OpKind::AllToAll => {
-                counts("the input list", inputs, size)?;
-                counts("the output list", outputs, size)?;
-            }
-            _ => {}
-        }
-        self.check_lengths(size)
-    }
-
-    fn check_dtypes(&self, profile: Profile) -> Result<(), Refused> {
-        let record = &self.record;
-        let mut metas = record.inputs.iter().chain(&record.outputs);
-        let Some(first) = metas.next() else { return Ok(()) };
-        if record.kind != OpKind::AllToAll && metas.any(|m| m.dtype != first.dtype) {
-            return Err(Refused::runtime(format!("{}: tensors are of different dtypes", record.kind)));
-        }
-        match refusal(profile, record.kind, record.reduce_op, first.dtype) {
-            Some(r) => Err(Refused { exception: r.exception, message: r.message.into_owned() }),
-            None => Ok(()),
-        }
-    }
-
-    fn check_lengths(&self, size: usize) -> Result<(), Refused> {
-        let record = &self.record;
-        let name = record.kind;
-        let unequal = |what: &str| Err(Refused::runtime(format!("{name}: {what}")));
-        match record.kind {
-            OpKind::AllGather if self.outputs.iter().any(|o| o.len() != self.inputs[0].len()) => {
-                unequal("each output must be as large as the input")
-            }
-            OpKind::AllGatherSingle | OpKind::AllGatherCoalesced if self.outputs.len() == self.inputs.len() => {
-                if self.inputs.iter().zip(&self.outputs).any(|(i, o)| i.len() * size != o.len()) {
-                    return unequal("output tensor size must be equal to world_size times input tensor size");
-                }
-                Ok(())
-            }
-            OpKind::ReduceScatterSingle | OpKind::ReduceScatterCoalesced => {
-                if self.inputs.iter().zip(&self.outputs).any(|(i, o)| o.len() * size != i.len()) {
-                    return unequal("input tensor must be the same size as output size times world size");
-                }
-                Ok(())
-            }
-            OpKind::AllToAllSingle => {
-                let elements = |b: &Buf, i: usize, metas: &[allranks_core::TensorMeta]| {
-                    metas.get(i).map_or(0, |m| b.len() / m.dtype.size()) as u64
-                };
-                let (sent, received) =
-                    (elements(&self.inputs[0], 0, &record.inputs), elements(&self.outputs[0], 0, &record.outputs));
-                if record.input_splits.len() != size || record.output_splits.len() != size {
-                    return unequal("Number of tensor splits not equal to group size");
-                }
-                if record.input_splits.iter().sum::<u64>() != sent
-                    || record.output_splits.iter().sum::<u64>() != received
-                {
-                    return unequal("Split sizes doesn't match total dim 0 size");
-                }
-                Ok(())
-            }
-            _ => Ok(()),
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! Moves and combines the data of an operation whose participants have all come.
 
 use allranks_core::{OpKind, Profile, ReduceOp};
+use allranks_numerics::rules::torch_divides;
 use allranks_numerics::{Order, Place, Reduction, all_reduce, reduce_into};
 
 use super::call::Arrived;
@@ -89,7 +90,10 @@ fn split_copies(all: &[Arrived]) -> Vec<(Buf, Buf)> {
 fn how(profile: Profile, a: &Arrived) -> (Reduction, usize) {
     let order = Order::of(profile, a.record.kind).expect("a reduction");
     let dtype = a.record.inputs.first().map_or(allranks_core::Dtype::Float32, |m| m.dtype);
-    let op = a.record.reduce_op.unwrap_or(ReduceOp::Sum);
+    let mut op = a.record.reduce_op.unwrap_or(ReduceOp::Sum);
+    if op == ReduceOp::Avg && torch_divides(profile, dtype) {
+        op = ReduceOp::Sum;
+    }
     (Reduction::new(order, op, dtype).with_factor(a.factor).copied(a.record.kind, a.inputs.len()), dtype.size())
 }
 

@@ -8,6 +8,7 @@ use allranks_core::{GlobalRank, GroupId, GroupRank, OpKind, OpRecord, Profile, R
 use super::call::{Arrived, Call};
 use super::messages::Messages;
 use super::ticket::Ticket;
+use crate::sequence::gloo_steps;
 
 /// How many collectives of each member are remembered for reports.
 const HISTORY: usize = 256;
@@ -48,6 +49,8 @@ pub(super) struct Group {
     pub operations: BTreeMap<OpKind, u64>,
     pub bytes: u64,
     next: BTreeMap<(Stream, GroupRank), u64>,
+    /// By member: gloo's sequence number.
+    gloo_sequence: Vec<u64>,
     histories: BTreeMap<GroupRank, VecDeque<Arc<OpRecord>>>,
     forgot: bool,
 }
@@ -65,12 +68,22 @@ impl Group {
             operations: BTreeMap::new(),
             bytes: 0,
             next: BTreeMap::new(),
+            gloo_sequence: vec![0; members.len()],
             histories: BTreeMap::new(),
             forgot: false,
         }
     }
 
+    /// Counts an operation that the backend took, even if its worker fails.
+    pub fn count(&mut self, me: GroupRank, record: &OpRecord) {
+        let size = self.members.len() as u64;
+        self.gloo_sequence[me.index()] += gloo_steps(record.kind, record.inputs.len() as u64, size, me);
+    }
+
     pub fn next_seq(&self, me: GroupRank) -> u64 {
+        if self.profile == Profile::Gloo {
+            return self.gloo_sequence[me.index()];
+        }
         self.next.get(&(Stream::Data, me)).copied().unwrap_or(0)
     }
 

@@ -4,6 +4,7 @@
 //! message by the side that comes second; then its tickets are done and who waits for them is woken. Nobody blocks in
 //! here: waiting is a matter of the scheduler, which the caller drives.
 
+mod arguments;
 mod call;
 mod execute;
 mod group;
@@ -16,8 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use allranks_check::{Failure, crossed_sites, failures, meeting, message};
 use allranks_core::{
-    Bytes, Event, EventSink, Finding, FindingId, GlobalRank, GroupId, GroupRank, OpKind, OpRecord, Profile, RankSet,
-    Severity,
+    Bytes, Event, EventSink, Finding, FindingId, GlobalRank, GroupId, GroupRank, Location, OpKind, OpRecord, Profile,
+    RankSet, Severity,
 };
 use allranks_sched::{Scheduler, TaskId};
 
@@ -69,8 +70,8 @@ struct Inner {
     suspects: BTreeMap<GlobalRank, Finding>,
     ended: RankSet,
     waits: BTreeMap<TaskId, (GlobalRank, Ticket)>,
-    /// Sends of each rank that it has not waited for, since it last knew of anything complete.
-    open_sends: BTreeMap<GlobalRank, Vec<Ticket>>,
+    /// Messages of each rank that it has not waited for; sends only as long as it can not know that they arrived.
+    open_messages: BTreeMap<GlobalRank, Vec<Ticket>>,
     aborted: bool,
 }
 
@@ -123,15 +124,19 @@ impl World {
             return Ok(Issued::Disagrees);
         }
         let state = &mut inner.groups[group.0 as usize];
-        call.check(state.profile, state.members.len(), me)?;
+        let checked = call.check(state.profile, state.members.len(), me);
+        if checked.as_ref().map_or_else(|refused| refused.late, |()| true) {
+            state.count(me, &call.record);
+        }
+        checked?;
         let call = state.number(group, me, call);
         let record = call.record.clone();
         if self.sink.wants_operations() {
             self.sink.emit(Event::Issued(record.clone()));
         }
         let (ticket, met) = if record.kind.is_p2p() { state.message(me, call) } else { state.arrive(me, call) };
-        if record.kind == OpKind::Send {
-            inner.open_sends.entry(record.rank).or_default().push(ticket.clone());
+        if record.kind.is_p2p() {
+            inner.open_messages.entry(record.rank).or_default().push(ticket.clone());
         }
         let Some(met) = met else { return Ok(Issued::Pending(ticket)) };
         let state = &mut inner.groups[group.0 as usize];
@@ -174,12 +179,9 @@ impl World {
     pub fn waited(&self, ticket: &Ticket) {
         let record = ticket.record();
         let mut inner = self.lock();
-        let Some(open) = inner.open_sends.get_mut(&record.rank) else { return };
-        if record.kind == OpKind::Send {
-            open.retain(|t| !t.is(ticket));
-        } else {
-            open.clear();
-        }
+        let Some(open) = inner.open_messages.get_mut(&record.rank) else { return };
+        let knows = record.kind != OpKind::Send;
+        open.retain(|t| !t.is(ticket) && !(knows && t.record().kind == OpKind::Send));
     }
 
     /// The task does not wait any more.
@@ -205,6 +207,16 @@ impl World {
         }
     }
 
+    /// Adds places and a hint to the findings of an id: what somebody else knows about their cause.
+    pub fn amend(&self, id: FindingId, locations: &[Location], hint: &str) {
+        for finding in self.lock().findings.iter_mut().filter(|f| f.id == id) {
+            finding
+                .locations
+                .extend(locations.iter().filter(|l| !finding.locations.contains(l)).cloned().collect::<Vec<_>>());
+            finding.hints.push(hint.to_owned());
+        }
+    }
+
     /// Reports findings and ends the run: every rank that waits, or will, is told so. Only the first call reports.
     pub fn stop(&self, findings: Vec<Finding>) {
         let first = !std::mem::replace(&mut self.lock().aborted, true);
@@ -221,12 +233,12 @@ impl World {
         self.lock().failures.push(failure);
     }
 
-    /// A rank ended, in whatever way. Returns what it left behind: messages that it did not wait for and can not know to
-    /// be received.
+    /// A rank ended, in whatever way. Returns what it left behind: messages that it did not wait for (sends that it can
+    /// know to be received are forgiven).
     pub fn rank_ended(&self, rank: GlobalRank, ok: bool) -> Vec<Arc<OpRecord>> {
         let mut inner = self.lock();
         inner.ended.insert(rank);
-        let open = inner.open_sends.remove(&rank).unwrap_or_default();
+        let open = inner.open_messages.remove(&rank).unwrap_or_default();
         let left = if inner.aborted { Vec::new() } else { open.iter().map(|t| t.record().clone()).collect() };
         drop(inner);
         self.sink.emit(Event::RankEnded { rank, ok });
@@ -289,7 +301,8 @@ impl World {
         absent.map(|(i, _)| GroupRank(i as u32)).collect()
     }
 
-    /// Position of the next collective of a member: how many it has issued.
+    /// The sequence number that the backend would give: gloo counts as in [`gloo_steps`](crate::sequence), NCCL the
+    /// collectives that the member has issued.
     pub fn next_seq(&self, group: GroupId, me: GroupRank) -> u64 {
         self.lock().groups[group.0 as usize].next_seq(me)
     }
