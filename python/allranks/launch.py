@@ -272,6 +272,8 @@ def run_fn(
     world_size: int,
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
+    *,
+    allow_launcher: bool = False,
     **options: Any,
 ) -> list[Any]:
     """Calls `fn(*args, **kwargs)` as every rank and returns what the ranks returned, in order.
@@ -280,6 +282,8 @@ def run_fn(
     Modules that ranks import for the first time are private as in `allranks run`. Raises `RankFailed`, which names the
     rank that failed first, if one did.
     """
+    if not allow_launcher and (refusal := _allranks.launch_refusal()):
+        raise RuntimeError(f"{refusal}; pass allow_launcher=True if this is what you mean")
     outcome = run_all_ranks(
         Options(world_size=world_size, **options), lambda _rank: fn(*args, **(kwargs or {})), show_errors=False
     )

@@ -58,6 +58,12 @@ def environment(**extra: str) -> dict[str, str]:
     return {**kept, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", **extra}
 
 
+def start(argv: Sequence[str], cwd: pathlib.Path, *, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    """Starts a command that reads nothing."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen(argv, cwd=cwd, env=env or environment(), stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
+
+
 def go(argv: Sequence[str], cwd: pathlib.Path, *, env: Mapping[str, str] | None = None, limit: float = 60) -> Done:
     """Runs a command to its end."""
     begin = time.monotonic()

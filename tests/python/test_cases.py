@@ -1,7 +1,7 @@
 """The small programs of `tests/cases`: the correct ones print what real gloo prints, the wrong ones get their finding.
 
-`*.expected` is what real gloo printed. INDEX.tsv says what a program is about and where it comes from; FINDINGS.tsv which
-finding a wrong one must get, which ranks that must name and which lines it must show. No run may take 30 s.
+`*.expected` is what real gloo printed. INDEX.tsv says what a program is about and where it comes from; FINDINGS.tsv
+which finding a wrong one must get, which ranks that must name and which lines it must show. No run may take 30 s.
 
 `ALLRANKS_SEEDS=5` widens the random schedules; two seeds are the rule, because each run is a process of its own.
 """
@@ -109,9 +109,7 @@ def test_wrong_programs_get_their_finding(case: Case, tmp_path: pathlib.Path) ->
     errors = [finding for finding in done.findings if finding["severity"] == "error"]
     assert done.status in ((1, 3) if errors else (0, 1))
     assert "allranks/" not in done.err.replace(str(CASES), ""), "no file of ours is shown"
-    assert done.err.splitlines()[-2].startswith("reproduce: allranks run "), (
-        "how to see it again, then the closing line"
-    )
+    assert done.err.splitlines()[-2].startswith("reproduce: allranks run "), "how to see it again, then the end"
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -72,6 +72,12 @@ pub fn refusal(profile: Profile, kind: OpKind, op: Option<ReduceOp>, dtype: Dtyp
     }
 }
 
+/// Whether an average of this dtype is a sum that torch then divides, in its own way, on each rank: with gloo always, but
+/// for real floating point numbers the division is part of the reduction here.
+pub const fn torch_divides(profile: Profile, dtype: Dtype) -> bool {
+    matches!(profile, Profile::Gloo) && (!dtype.is_float() || dtype.is_complex())
+}
+
 /// `RedOpType.MAX`'s last word.
 fn op_name(op: ReduceOp) -> &'static str {
     match op {
