@@ -282,6 +282,8 @@ def run_fn(
     Modules that ranks import for the first time are private as in `allranks run`. Raises `RankFailed`, which names the
     rank that failed first, if one did.
     """
+    if world_size < 1:
+        raise ValueError(f"a world has at least one rank, not {world_size}")
     if not allow_launcher and (refusal := _allranks.launch_refusal()):
         raise RuntimeError(f"{refusal}; pass allow_launcher=True if this is what you mean")
     outcome = run_all_ranks(
