@@ -86,8 +86,6 @@ finding_ids! {
     ReplicaDivergence = "replica-divergence",
     /// A key that nobody sets is waited for.
     StoreKeyNeverSet = "store-key-never-set",
-    /// A rank keeps running without ever handing over.
-    SpinningRank = "spinning-rank",
 }
 
 impl fmt::Display for FindingId {

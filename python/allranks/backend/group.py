@@ -9,12 +9,15 @@ import torch
 from torch._C._distributed_c10d import Backend
 
 from allranks import _allranks
-from allranks.backend import sparse
-from allranks.backend.staging import is_dense, stage
-from allranks.backend.work import RankWork, settle_futures
+from allranks.backend import arguments, sparse
+from allranks.backend.after import after
+from allranks.backend.staging import stage
+from allranks.backend.work import RankWork, RefusedWork, settle_futures
 
 Tensors = list[torch.Tensor]
-_UNSET = timedelta(milliseconds=-1)
+_RAW = frozenset(("all_reduce", "broadcast", "reduce", "scatter", "all_to_all_single"))
+"""Operations that gloo does on the memory as it lies."""
+_STRIDELESS = _RAW | {"reduce_scatter"}
 
 
 class RankBackend(Backend):
@@ -45,54 +48,35 @@ class RankBackend(Backend):
     # --- how an operation is handed in
 
     def _issue(
-        self, kind: str, inputs: Tensors, outputs: Tensors, results: Tensors, asynchronous: bool = True, **how: Any
+        self, kind: str, inputs: Tensors, outputs: Tensors, results: list[Any], asynchronous: bool = True, **how: Any
     ) -> RankWork | None:
+        gloo = self._profile == "gloo"
+        then = after(kind, inputs, outputs, how.get("op"), self.rank(), self.size()) if gloo else None
         try:
-            ticket = self._member.issue(kind, inputs, outputs, asynchronous=asynchronous, **how)
-        except _allranks.NeedsStaging:
-            ticket = self._issue_staged(kind, inputs, outputs, asynchronous, how)
+            ticket = self._hand_in(kind, inputs, outputs, asynchronous, how)
+        except Exception as error:
+            if asynchronous and getattr(error, "late", False):
+                return RefusedWork(kind, error)
+            raise
         if ticket is None:
+            if then is not None:
+                then()
             return None
-        return RankWork(ticket, results, self._run.poll)
+        return RankWork(ticket, kind, results, self._run.poll, then, self.size() if gloo else 0)
 
-    def _issue_staged(
+    def _hand_in(
         self, kind: str, inputs: Tensors, outputs: Tensors, asynchronous: bool, how: dict[str, Any]
     ) -> _allranks.Ticket | None:
-        in_place = kind in ("all_reduce", "all_reduce_coalesced", "broadcast", "reduce")
-        if kind in ("broadcast", "reduce", "all_reduce", "scatter") and self._profile == "gloo":
-            self._warn_strided(kind, inputs if in_place else outputs)
+        try:
+            return self._member.issue(kind, inputs, outputs, asynchronous=asynchronous, **how)
+        except _allranks.NeedsStaging:
+            pass
+        if kind in _STRIDELESS and self._profile == "gloo":
+            arguments.warn_strided(self._run, kind, inputs, outputs)
         if kind in ("send", "recv") and not (inputs + outputs)[0].is_contiguous():
             raise RuntimeError("input tensor has to be contiguous")
-        ins, outs, finish = stage(inputs, outputs, in_place)
-        if finish is not None and not outs and not in_place:
-            finish = None
+        ins, outs, finish = stage(inputs, outputs, not outputs and kind != "send", kind in _RAW)
         return self._member.issue(kind, ins, outs, asynchronous=asynchronous, finish=finish, **how)
-
-    def _warn_strided(self, kind: str, tensors: Tensors) -> None:
-        for t in tensors:
-            if t.is_cpu and t.layout is torch.strided and not is_dense(t):
-                self._run.find(
-                    "strided-buffer",
-                    "error",
-                    f"{kind} on a strided view of shape {tuple(t.shape)} and strides {t.stride()}: gloo takes it for "
-                    "dense memory and overwrites its neighbours",
-                    what=f"{kind} of a strided view",
-                    hints=["pass t.contiguous(), and copy the result back"],
-                    rule="gloo: collectives ignore strides",
-                )
-
-    def _warn_aliased(self, kind: str, outputs: Tensors) -> None:
-        # Views of one storage are fine as long as they do not start at the same element.
-        starts = {t.data_ptr() for t in outputs if t.numel()}
-        if len(starts) < sum(1 for t in outputs if t.numel()) and outputs[0].device.type != "meta":
-            self._run.find(
-                "aliased-buffers",
-                "error",
-                f"{kind}: several entries of the output list are the same tensor, so only the last result stays",
-                what=f"{kind} into one tensor several times",
-                hints=["make the list with a comprehension: [torch.empty_like(t) for _ in range(world_size)]"],
-                rule="definite",
-            )
 
     @staticmethod
     def _op(opts: Any) -> tuple[int, float]:
@@ -114,7 +98,7 @@ class RankBackend(Backend):
         ticket = self._member.exchange(
             "all_reduce_sparse", tensors[0], sparse.combine, op=op, tensors=tensors, asynchronous=opts.asyncOp
         )
-        return None if ticket is None else RankWork(ticket, tensors, self._run.poll)
+        return None if ticket is None else RankWork(ticket, "all_reduce_sparse", tensors, self._run.poll)
 
     def broadcast(self, tensors: Tensors, opts: Any) -> RankWork | None:
         return self._issue("broadcast", tensors, [], tensors, opts.asyncOp, root=opts.rootRank)
@@ -123,25 +107,26 @@ class RankBackend(Backend):
         return self._issue("reduce", tensors, [], tensors, opts.asyncOp, op=self._op(opts), root=opts.rootRank)
 
     def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> RankWork | None:
-        self._warn_aliased("all_gather", outputs[0])
-        return self._issue("all_gather", inputs, outputs[0], outputs[0], opts.asyncOp)
+        work = self._issue("all_gather", inputs, outputs[0], outputs[0], opts.asyncOp)
+        arguments.warn_aliased(self._run, "all_gather", outputs[0])
+        return work
 
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> RankWork | None:
         return self._issue("all_gather_into_tensor", [input], [output], [output], opts.asyncOp)
 
     def allgather_coalesced(self, output_lists: list[Tensors], inputs: Tensors, opts: Any) -> RankWork | None:
-        # Given as one list a member; the engine wants one list an input.
-        outputs = [member[k] for k in range(len(inputs)) for member in output_lists]
-        return self._issue("all_gather_coalesced", inputs, outputs, outputs, opts.asyncOp)
+        outputs = arguments.by_input(output_lists, inputs, self.size())
+        return self._issue("all_gather_coalesced", inputs, outputs, output_lists, opts.asyncOp)
 
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> RankWork | None:
         return self._issue("all_gather_coalesced", inputs, outputs, outputs, opts.asyncOp)
 
     def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> RankWork | None:
         outs = outputs[0] if outputs else []
+        work = self._issue("gather", inputs, outs, outs, opts.asyncOp, root=opts.rootRank)
         if outs:
-            self._warn_aliased("gather", outs)
-        return self._issue("gather", inputs, outs, outs, opts.asyncOp, root=opts.rootRank)
+            arguments.warn_aliased(self._run, "gather", outs)
+        return work
 
     def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> RankWork | None:
         return self._issue("scatter", inputs[0] if inputs else [], outputs, outputs, opts.asyncOp, root=opts.rootRank)
@@ -161,30 +146,17 @@ class RankBackend(Backend):
     def all_to_all_single(
         self, output: torch.Tensor, input: torch.Tensor, out_splits: list[int], in_splits: list[int], opts: Any
     ) -> RankWork | None:
+        if self._profile == "gloo" and not input.is_contiguous():
+            raise ValueError("Tensors must be contiguous")
         return self._issue(
             "all_to_all_single",
             [input],
             [output],
             [output],
             opts.asyncOp,
-            input_splits=self._elements(input, in_splits),
-            output_splits=self._elements(output, out_splits),
+            input_splits=arguments.elements(input, in_splits, self.size()),
+            output_splits=arguments.elements(output, out_splits, self.size()),
         )
-
-    def _elements(self, t: torch.Tensor, rows: list[int]) -> list[int]:
-        """Splits of dimension 0 as numbers of elements; no splits are equal ones."""
-        size = self.size()
-        first = t.size(0) if t.dim() else 1
-        if not rows:
-            if first % size:
-                raise RuntimeError("Tensor's dim 0 does not divide equally across group size")
-            rows = [first // size] * size
-        if len(rows) != size:
-            raise RuntimeError("Number of tensor splits not equal to group size")
-        if sum(rows) != first:
-            raise RuntimeError("Split sizes doesn't match total dim 0 size")
-        width = t.numel() // first if first else 0
-        return [r * width for r in rows]
 
     def barrier(self, opts: Any) -> RankWork | None:
         return self._issue("barrier", [], [], [], opts.asyncOp)

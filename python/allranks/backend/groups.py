@@ -47,7 +47,8 @@ def install(session: Session) -> None:
         backend = _world_backend() if _allranks.current_rank() is not None and not local else None
         if backend is not None:
             members = list(range(backend.size())) if ranks is None else sorted(int(r) for r in ranks)
-            backend.note_new_group(members)
+            if all(0 <= member < backend.size() for member in members):  # torch refuses others.
+                backend.note_new_group(members)
         return make(ranks, *args, **kwargs)
 
     def warn_not_in_group(name: str) -> None:

@@ -24,13 +24,18 @@ def is_dense(t: torch.Tensor) -> bool:
     return True
 
 
-def flat_memory(t: torch.Tensor) -> torch.Tensor:
-    """The memory of a dense tensor in the order in which it lies, as one dimension."""
-    return t.as_strided((t.numel(),), (1,), t.storage_offset())
+def as_it_lies(t: torch.Tensor) -> torch.Tensor:
+    """The memory of a dense tensor in the order in which it lies, as if it were contiguous."""
+    return t.as_strided((t.numel(),), (1,), t.storage_offset()).view(t.shape)
 
 
-def stage(inputs: Tensors, outputs: Tensors, in_place: bool) -> tuple[Tensors, Tensors, Callable[[], None] | None]:
-    """Dense CPU stand-ins for both lists, and what to call when the operation is complete."""
+def stage(
+    inputs: Tensors, outputs: Tensors, in_place: bool, raw: bool
+) -> tuple[Tensors, Tensors, Callable[[], None] | None]:
+    """Dense CPU stand-ins for both lists, and what to call when the operation is complete.
+
+    `in_place`: inputs are written to as well. `raw`: the backend looks at no strides of dense tensors.
+    """
     back: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def stand_in(t: torch.Tensor, read: bool, written: bool) -> torch.Tensor:
@@ -40,8 +45,8 @@ def stage(inputs: Tensors, outputs: Tensors, in_place: bool) -> tuple[Tensors, T
             raise RuntimeError("a meta tensor has no data: run one rank (`--rank R`) instead of all")
         if t.is_cpu and t.is_contiguous() and not t.is_conj():
             return t
-        if t.is_cpu and in_place and not t.is_conj() and is_dense(t):
-            return flat_memory(t)
+        if t.is_cpu and raw and not t.is_conj() and is_dense(t):
+            return as_it_lies(t)
         if read:
             copy = t.detach().to("cpu", memory_format=torch.contiguous_format, copy=True).resolve_conj()
         else:

@@ -22,14 +22,54 @@ _NO_TIMEOUT = timedelta(0)
 _found: list[RankWork] = []
 
 
-class RankWork(Work):
-    """One rank's part of an operation that may not be complete yet."""
+_SUMS = frozenset(("reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_coalesced"))
+"""With gloo their Work is a function to be called by `wait`: it is never complete, and has no future."""
+_MESSAGES = frozenset(("send", "recv"))
+"""With gloo their Work has no future either."""
+_OP_TYPES = {
+    "broadcast": 0,
+    "all_reduce": 1,
+    "all_reduce_coalesced": 2,
+    "reduce": 3,
+    "all_gather": 4,
+    "all_gather_into_tensor": 4,
+    "all_gather_coalesced": 6,
+    "gather": 7,
+    "scatter": 8,
+    "all_to_all": 11,
+    "all_to_all_single": 11,
+    "send": 12,
+    "recv": 13,
+    "barrier": 15,
+    "all_reduce_sparse": 18,
+}
+"""c10d's OpType as gloo fills it in; others are UNKNOWN."""
+_UNKNOWN = 100
 
-    def __init__(self, ticket: _allranks.Ticket, results: list[torch.Tensor], yield_now: Callable[[], None]) -> None:
+
+class RankWork(Work):
+    """One rank's part of an operation that may not be complete yet.
+
+    `then` is called on this rank when it is, once. `gloo` is the size of the group if the answers are to be gloo's.
+    """
+
+    def __init__(
+        self,
+        ticket: _allranks.Ticket,
+        kind: str,
+        results: list[Any],
+        yield_now: Callable[[], None],
+        then: Callable[[], None] | None = None,
+        gloo: int = 0,
+    ) -> None:
         super().__init__()
         self._ticket = ticket
+        self._kind = kind
         self._results = results
         self._yield = yield_now
+        self._then = then
+        self._gloo = gloo
+        self._error: BaseException | None = None
         self._future: torch.futures.Future[Any] | None = None
         self._guarded: tuple[torch.Tensor, int, Session] | None = None
 
@@ -64,10 +104,14 @@ class RankWork(Work):
         if self._ticket.wait(seconds) != "done":
             raise RuntimeError("Operation timed out!")
         self._settle()
+        if self._error is not None:
+            raise self._error
         return True
 
     def get_future(self) -> torch.futures.Future[Any]:
         """The future of the result. C++ callers wait without handing over, so it is complete whenever it can be."""
+        if self._gloo and self._kind in _SUMS | _MESSAGES:
+            raise RuntimeError("Work::getFuture not implemented.")
         if self._future is None:
             self._future = torch.futures.Future()
             if self._ticket.wait(None, True) != "done":
@@ -76,10 +120,27 @@ class RankWork(Work):
         return self._future
 
     def _settle(self) -> None:
-        """Completes the future on this thread, which is one of the rank's own."""
+        """What follows on completion, on this thread, which is one of the rank's own."""
+        if not self._ticket.is_done:
+            return
+        then, self._then = self._then, None
+        if then is not None:
+            try:
+                then()
+            except Exception as error:
+                self._error = error
         future = self._future
-        if future is not None and not future.done() and self._ticket.is_done:
-            future.set_result(self._results)
+        if future is not None and not future.done():
+            if self._error is None:
+                future.set_result(self._value())
+            else:
+                future.set_exception(self._error)
+
+    def _value(self) -> list[Any]:
+        """Results in the backend's shape: gloo gathers into chunks of the one tensor that it is given."""
+        if self._gloo and self._kind == "all_gather_into_tensor":
+            return list(self._results[0].chunk(self._gloo))
+        return self._results
 
     # The methods below are reached through the replacements.
 
@@ -88,18 +149,70 @@ class RankWork(Work):
             self._yield()  # A loop that polls must let the others run.
         if self._ticket.is_done:
             self._ticket.set_waited()
-        return self._ticket.is_done
+            self._settle()
+        return self._ticket.is_done and not (self._gloo and self._kind in _SUMS)
 
-    def results(self) -> list[torch.Tensor]:
+    def success(self) -> bool:
+        self.completed()
+        return self._error is None
+
+    def exception_(self) -> BaseException | None:
+        self.completed()
+        return self._error
+
+    def results(self) -> list[Any]:
+        if self._gloo and self._kind in _SUMS | _MESSAGES:
+            raise RuntimeError("result() not implemented.")
         self.wait()
-        return self._results
+        return self._value()
 
     def source(self) -> int:
+        if self._kind != "recv":
+            raise RuntimeError("sourceRank() may only be called on work objects that correspond to a recv")
         source = self._ticket.source
         return -1 if source is None else source
 
     def sequence(self) -> int:
+        if self._gloo and self._kind in _SUMS:
+            raise RuntimeError("This Backend doesn't support getSequencenumber.")
         return self._ticket.seq
+
+    def op_type(self) -> int:
+        return _OP_TYPES.get(self._kind, _UNKNOWN)
+
+
+class RefusedWork(RankWork):
+    """An asynchronous operation that the backend takes although its worker fails at once."""
+
+    def __init__(self, kind: str, error: BaseException) -> None:
+        Work.__init__(self)
+        self._kind = kind
+        self._error = error
+
+    def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
+        if timeout == _WHO_ARE_YOU:
+            _found.append(self)
+            return True
+        assert self._error is not None
+        raise self._error
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        future: torch.futures.Future[Any] = torch.futures.Future()
+        future.set_exception(self._error)
+        return future
+
+    def completed(self) -> bool:
+        return self._kind not in _SUMS
+
+    def exception_(self) -> BaseException | None:
+        return self._error if self.completed() else None
+
+    def results(self) -> list[Any]:
+        self.wait()
+        return []
+
+    def sequence(self) -> int:
+        return 0
 
 
 _unfinished: list[RankWork] = []
@@ -150,12 +263,14 @@ def install() -> None:
     _original["wait"] = Work.wait
     for name, ours in {
         "is_completed": RankWork.completed,
-        "is_success": RankWork.completed,
+        "is_success": RankWork.success,
+        "exception": RankWork.exception_,
         "result": RankWork.results,
         "synchronize": lambda w: w.wait() and None,
         "source_rank": RankWork.source,
         "_source_rank": RankWork.source,
         "_get_sequence_number": RankWork.sequence,
+        "_get_op_type": RankWork.op_type,
     }.items():
         if hasattr(Work, name):
             setattr(Work, name, _replacement(name, ours))

@@ -235,7 +235,7 @@ def sequence_numbers(t):
     steps["all_gather"] = lambda: dist.all_gather([torch.zeros(2) for _ in range(n)], x, group=group)
     steps["all_gather_single"] = lambda: dist.all_gather_into_tensor(torch.zeros(2 * n), x, group=group)
     steps["all_gather_coalesced"] = lambda: dist.all_gather_coalesced([[torch.zeros(2)]] * n, [x], group=group)
-    steps["gather"] = lambda: dist.gather(x, [torch.zeros(2)] * n if me == 0 else None, 0, group=group)
+    steps["gather"] = lambda: dist.gather(x, [torch.zeros(2) for _ in range(n)] if me == 0 else None, 0, group=group)
     steps["scatter"] = lambda: dist.scatter(x, [x.clone()] * n if me == 0 else None, 0, group=group)
     steps["reduce_scatter"] = lambda: dist.reduce_scatter(torch.zeros(2), [x] * n, group=group)
     steps["reduce_scatter_single"] = lambda: dist.reduce_scatter_tensor(torch.zeros(2), x.repeat(n), group=group)
