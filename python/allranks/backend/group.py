@@ -203,12 +203,14 @@ class RankBackend(Backend):
         """This rank makes a group of these global ranks: to be compared with what the others make."""
         self._member.issue("new_group", [], [], members=members, asynchronous=True)
 
-    def split(self, store: Any, ranks: list[int], opts: Any) -> RankBackend | None:
-        """A group of some members (group ranks of this one); every member calls it, others get None."""
+    def skip_split(self) -> None:
+        """Members of a group that is split count alike, in the new groups or not."""
+        self._splits += 1
+
+    def split(self, store: Any, ranks: list[int], opts: Any) -> RankBackend:
+        """A group of some members (group ranks of this one), of which this rank is one; others `skip_split`."""
         self._splits += 1
         chosen = [self._members[r] for r in ranks]
-        if self._member.global_rank not in chosen:
-            return None
         title = opts.group_name or f"{self._title}:split{self._splits}"
         timeout = opts._timeout if opts is not None else self._options._timeout
         return RankBackend(self._run, self._name, f"{self._key}/split{self._splits}/{title}", title, chosen, timeout)

@@ -23,16 +23,20 @@ def title(group_name: str, members: list[int]) -> str:
     return f"{group_name} [{shown}]"
 
 
+def _backends(group: dist.ProcessGroup) -> list[RankBackend]:
+    """Our backends of a group, each once."""
+    found: list[RankBackend] = []
+    for device in group._device_types:
+        backend = group._get_backend(device)
+        if isinstance(backend, RankBackend) and backend not in found:
+            found.append(backend)
+    return found
+
+
 def _world_backend() -> RankBackend | None:
     """Our backend of the default group, if it has one."""
     group = dist.group.WORLD
-    if group is None:
-        return None
-    for device in group._device_types:
-        backend = group._get_backend(device)
-        if isinstance(backend, RankBackend):
-            return backend
-    return None
+    return next(iter(_backends(group)), None) if group is not None else None
 
 
 def install(session: Session) -> None:
@@ -40,7 +44,8 @@ def install(session: Session) -> None:
     if _saved:
         return
     make, warn = c10d._new_group_with_tag, c10d._warn_not_in_group
-    _saved.update(_new_group_with_tag=make, _warn_not_in_group=warn)
+    split, name_of = dist.ProcessGroup.split_group, dist.ProcessGroup.name
+    _saved.update(_new_group_with_tag=make, _warn_not_in_group=warn, split_group=split, name=name_of)
 
     def new_group_with_tag(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
         local = kwargs.get("use_local_synchronization", args[4] if len(args) > 4 else False)
@@ -63,15 +68,29 @@ def install(session: Session) -> None:
             )
         warn(name)
 
-    for name, replacement in (
-        ("_new_group_with_tag", new_group_with_tag),
-        ("_warn_not_in_group", warn_not_in_group),
+    def split_group(self: dist.ProcessGroup, ranks: list[int], *args: Any, **kwargs: Any) -> Any:
+        ours = _backends(self)
+        if ours and self.rank() not in ranks:  # torch does not expect None from a Python backend.
+            for backend in ours:
+                backend.skip_split()
+            return None
+        return split(self, ranks, *args, **kwargs)
+
+    def name(self: dist.ProcessGroup) -> str:
+        ours = _backends(self)
+        return ours[0].getBackendName() if ours else name_of(self)
+
+    for target, attribute, replacement in (
+        (c10d, "_new_group_with_tag", new_group_with_tag),
+        (c10d, "_warn_not_in_group", warn_not_in_group),
+        (dist.ProcessGroup, "split_group", split_group),
+        (dist.ProcessGroup, "name", name),
     ):
-        setattr(c10d, name, replacement)
+        setattr(target, attribute, replacement)
 
 
 def uninstall() -> None:
     """Puts torch's functions back."""
     for name, original in _saved.items():
-        setattr(c10d, name, original)
+        setattr(c10d if hasattr(c10d, name) else dist.ProcessGroup, name, original)
     _saved.clear()

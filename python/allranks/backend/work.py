@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from operator import methodcaller
 from typing import Any
 
 import torch
@@ -156,7 +157,7 @@ class RankWork(Work):
         self.completed()
         return self._error is None
 
-    def exception_(self) -> BaseException | None:
+    def failure(self) -> BaseException | None:
         self.completed()
         return self._error
 
@@ -176,6 +177,9 @@ class RankWork(Work):
         if self._gloo and self._kind in _SUMS:
             raise RuntimeError("This Backend doesn't support getSequencenumber.")
         return self._ticket.seq
+
+    def synchronize_(self) -> None:
+        self.wait()
 
     def op_type(self) -> int:
         return _OP_TYPES.get(self._kind, _UNKNOWN)
@@ -204,7 +208,7 @@ class RefusedWork(RankWork):
     def completed(self) -> bool:
         return self._kind not in _SUMS
 
-    def exception_(self) -> BaseException | None:
+    def failure(self) -> BaseException | None:
         return self._error if self.completed() else None
 
     def results(self) -> list[Any]:
@@ -262,18 +266,18 @@ def install() -> None:
         return
     _original["wait"] = Work.wait
     for name, ours in {
-        "is_completed": RankWork.completed,
-        "is_success": RankWork.success,
-        "exception": RankWork.exception_,
-        "result": RankWork.results,
-        "synchronize": lambda w: w.wait() and None,
-        "source_rank": RankWork.source,
-        "_source_rank": RankWork.source,
-        "_get_sequence_number": RankWork.sequence,
-        "_get_op_type": RankWork.op_type,
+        "is_completed": "completed",
+        "is_success": "success",
+        "exception": "failure",
+        "result": "results",
+        "synchronize": "synchronize_",
+        "source_rank": "source",
+        "_source_rank": "source",
+        "_get_sequence_number": "sequence",
+        "_get_op_type": "op_type",
     }.items():
         if hasattr(Work, name):
-            setattr(Work, name, _replacement(name, ours))
+            setattr(Work, name, _replacement(name, methodcaller(ours)))
     future_wait = torch.futures.Future.wait
     future_done = torch.futures.Future.done
 

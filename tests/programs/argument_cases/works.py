@@ -197,7 +197,8 @@ def order(t):
         elif kind == "average":
             work = dist.all_reduce(x.to(torch.int32), op=dist.ReduceOp.AVG, async_op=True)
         elif kind == "gather":
-            work = dist.all_gather([torch.zeros(2, dtype=torch.int16)] * t.world, x.to(torch.int16), async_op=True)
+            out = [torch.zeros(2, dtype=torch.int16) for _ in range(t.world)]
+            work = dist.all_gather(out, x.to(torch.int16), async_op=True)
         elif kind == "scatter":
             work = dist.reduce_scatter_tensor(x, x.repeat(t.world), op=dist.ReduceOp.BAND, async_op=True)
         elif kind == "leaf":
