@@ -121,6 +121,15 @@ def _finalizers(registry: Registry, util: Any) -> None:
     registry.entry(vars(process), "_children", fresh=lambda children: type(children)())
     registry.entry(vars(process), "_process_counter", fresh=lambda _: _counter())
 
+    def finalizing(original: Any) -> Any:
+        @functools.wraps(original)
+        def finalize(self: Any, wr: Any = None) -> Any:
+            return original(self, wr, getpid=os.getpid)  # Its default is the one from when the module was imported.
+
+        return finalize
+
+    registry.patches.wrap(util.Finalize, "__call__", finalizing)
+
     def end(_rank: int) -> None:
         import signal
 
