@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::guard::Refusal;
+use crate::memory::PER_RANK;
 
 /// A command line that cannot be run. Exit status 2.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -104,6 +105,16 @@ pub enum UsageError {
         /// Why.
         reason: &'static str,
     },
+    /// All ranks of such a world do not fit here.
+    #[error("a world of {world} ranks needs {} GiB at least, {} GiB are free", gib(u64::from(*world) * PER_RANK), gib(*available))]
+    WorldTooLarge {
+        /// How many ranks.
+        world: u32,
+        /// Bytes that are free.
+        available: u64,
+        /// How many ranks would fit.
+        fits: u64,
+    },
     /// A launcher started this process as one of several.
     #[error("refused: {0}")]
     Refused(#[from] Refusal),
@@ -143,9 +154,16 @@ impl UsageError {
             UsageError::FolderWithoutMain { .. } => "name the script inside it, or use -m PACKAGE".to_owned(),
             UsageError::NotAModuleName { .. } => "a module is named like package.module, without .py".to_owned(),
             UsageError::FindingsPath { .. } => "--findings takes the path of a file in a folder that exists".to_owned(),
+            UsageError::WorldTooLarge { fits, .. } => {
+                format!("at most -n {fits} here; with --rank R one rank runs alone, in a world of any size")
+            }
             UsageError::Refused(_) => Refusal::HINT.to_owned(),
         }
     }
+}
+
+fn gib(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / f64::from(1 << 30))
 }
 
 /// A world that holds the rank: the next power of two.

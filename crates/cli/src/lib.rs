@@ -13,6 +13,7 @@ mod clap_error;
 mod error;
 pub mod exit;
 pub mod guard;
+pub mod memory;
 mod parse;
 mod plan;
 mod printer;

@@ -85,6 +85,19 @@ fn defaults() {
 }
 
 #[test]
+fn a_world_that_does_not_fit_is_refused() {
+    let files = Files::new();
+    let told = |line: &str, available| allranks_cli::memory::check(&files.plan(line), available).err();
+    let error = told("run -n 1000000 @train.py", Some(24 << 30)).expect("4 MiB for each of a million ranks");
+    assert_eq!(error.to_string(), "a world of 1000000 ranks needs 3906.2 GiB at least, 24.0 GiB are free");
+    assert_eq!(error.hint(), "at most -n 6144 here; with --rank R one rank runs alone, in a world of any size");
+    assert_eq!(told("run -n 6144 @train.py", Some(24 << 30)), None);
+    assert_eq!(told("run -n 1000000 @train.py", None), None);
+    assert_eq!(told("run -n 1000000 --rank 7 @train.py", Some(1)), None);
+    assert_eq!(told("run -n 1000000 --on gloo @train.py", Some(1)), None);
+}
+
+#[test]
 fn the_command_that_reproduces_a_run() {
     let files = Files::new();
     let lines = [

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use allranks_cli::{ExitStatus, Parsed, Printer, RunPlan, Target};
+use allranks_cli::{ExitStatus, Parsed, Printer, RunPlan, Target, memory};
 use pyo3::prelude::*;
 
 /// A checked `allranks run`.
@@ -134,7 +134,13 @@ impl PyRunPlan {
 #[pyfunction]
 pub fn parse(py: Python<'_>, argv: Vec<OsString>) -> PyResult<Py<PyAny>> {
     let printer = Printer::for_process(false);
-    let status = match allranks_cli::parse(argv, |name| std::env::var(name).ok()) {
+    let parsed = allranks_cli::parse(argv, |name| std::env::var(name).ok()).and_then(|parsed| {
+        if let Parsed::Run(plan) = &parsed {
+            memory::check(plan, memory::available())?;
+        }
+        Ok(parsed)
+    });
+    let status = match parsed {
         Ok(Parsed::Run(plan)) => return Ok(Py::new(py, PyRunPlan(*plan))?.into_any()),
         Ok(text) => {
             printer.text(&text);

@@ -181,7 +181,7 @@ impl World {
         let mut inner = self.lock();
         let Some(open) = inner.open_messages.get_mut(&record.rank) else { return };
         let knows = record.kind != OpKind::Send;
-        open.retain(|t| !t.is(ticket) && !(knows && t.record().kind == OpKind::Send));
+        open.retain(|t| !(t.is(ticket) || knows && t.record().kind == OpKind::Send));
     }
 
     /// The task does not wait any more.
