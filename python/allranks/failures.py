@@ -53,9 +53,11 @@ def place_of(error: BaseException) -> tuple[str | None, int, str]:
     tb = error.__traceback__
     while tb is not None:
         code = tb.tb_frame.f_code
-        if os.path.isabs(code.co_filename) or os.path.exists(code.co_filename):
-            if is_users_file(code.co_filename) or best[0] is None:
-                best = (code.co_filename, tb.tb_lineno, code.co_name)
+        name = code.co_filename
+        typed_in = name.startswith("<") and not name.startswith("<frozen")  # A prompt, a notebook, `python -c`.
+        if typed_in or (not _is_ours(tb) and (os.path.isabs(name) or os.path.exists(name))):
+            if typed_in or is_users_file(name) or best[0] is None:
+                best = (name, tb.tb_lineno, code.co_name)
         tb = tb.tb_next
     if best[0] is None and isinstance(error, SyntaxError) and error.filename:
         return (error.filename, error.lineno or 0, "<module>")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -72,6 +73,10 @@ class Options:
     quiet: bool = False
 
 
+class TooManyRanks(RuntimeError):
+    """The system has no thread for every rank."""
+
+
 class RankFailed(RuntimeError):
     """A rank of `run` raised; `rank` says which, `__cause__` what."""
 
@@ -133,12 +138,18 @@ def _on_stall(run: runtime.Runtime) -> None:
     """Nobody can go on: the engine says why and ends the run."""
     from allranks.backend import store
 
-    hub = getattr(store, "hub", lambda: None)()
+    hub = store.hub()
+    waits = [(task, [_as_written(key) for key in keys]) for task, keys in hub.waits()] if hub is not None else []
     try:
-        run.world.stall(hub.waits() if hub is not None else [])
+        run.world.stall(waits)
     finally:
         if not run.baton.is_aborted:
             run.baton.abort()
+
+
+def _as_written(key: str) -> str:
+    """A store key as the program wrote it: torch puts a prefix of its own before those of the default store."""
+    return re.sub(r"^default_pg/\d+//", "", key)
 
 
 class _Launch:
@@ -157,7 +168,11 @@ class _Launch:
             task = run.baton.spawn(rank)
             thread = RankThread(target=self._rank_main, args=(rank, task), rank=rank)
             run.main_threads[rank] = run.task_threads[task] = thread
-            thread.start_outside()
+            try:
+                thread.start_outside()
+            except RuntimeError as error:
+                run.baton.abort()  # Those that are there end.
+                raise TooManyRanks(f"the system gives no thread to rank {rank} of {run.world_size}: {error}") from None
             threads.append(thread)
         run.baton.start()
         interrupted = self._wait()
@@ -251,7 +266,8 @@ class _Launch:
         result = self._results[rank]
         result.status = status
         if status:
-            self._run.world.rank_failed(rank, None, 0, "", f"os._exit({status})")
+            site = _allranks.user_site(sys._getframe(1)) or (None, 0, "")
+            self._run.world.rank_failed(rank, *site, f"os._exit({status})")
         self._run.world.rank_ended(rank, status == 0)
 
 

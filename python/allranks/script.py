@@ -47,8 +47,9 @@ class Program:
         sys.modules["__main__"] = main
         namespace = vars(main)
         if self.code is not None:
-            loader = importlib.machinery.SourceFileLoader("__main__", self.path)
-            namespace.update(__file__=self.path, __cached__=None, __loader__=loader, __builtins__=_builtins())
+            file = self.code.co_filename  # Absolute, whatever folder a rank is in by now.
+            loader = importlib.machinery.SourceFileLoader("__main__", file)
+            namespace.update(__file__=file, __cached__=None, __loader__=loader, __builtins__=_builtins())
             code = self.code
         else:
             spec, code = _find_module(self.module) if self.module else _find_main(self.path)
@@ -86,7 +87,7 @@ def load(script: str | None, module: str | None, arguments: Sequence[str]) -> Pr
             source = file.read()
     except OSError as error:
         raise CannotRun(f"cannot read {script}: {error.strerror or error}", None) from None
-    code = monkeypatch.compile_user(source, script)
+    code = monkeypatch.compile_user(source, os.path.abspath(script))
     folder = os.path.dirname(os.path.realpath(script))
     return Program(script, "", tuple(arguments), None if safe else folder, code)
 

@@ -44,13 +44,16 @@ class Watchdog:
         """Compares with the last look; call it every so often."""
         holder = self._run.baton.holder()
         now = time.monotonic()
-        if holder != self._seen or holder[0] is None or debugger.open_prompts:
+        if holder != self._seen or debugger.open_prompts:
             self._seen, self._since = holder, now
             return
         if self._seconds is None or now - self._since < self._seconds:
             return
         self._since = now
         tasks = self._run.baton.tasks()
+        if holder[0] is None:
+            self._name_idle(tasks)
+            return
         rank = next((rank for task, rank, _, _ in tasks if task == holder[0]), None)
         others = {r for _, r, daemon, state in tasks if state in ("runnable", "blocked") and not daemon and r != rank}
         ident = self._run.baton.threads().get(holder[0])
@@ -66,6 +69,26 @@ class Watchdog:
             f"warning: rank {rank} has run for {self._seconds:g} s without waiting for anybody, while {waiting} "
             f"cannot go on; it stands here:\n{_stack(frame)}"
         )
+
+
+    def _name_idle(self, tasks: list[tuple[int, int, bool, str]]) -> None:
+        """Nobody runs: those who sleep, or stand in a system call, keep the others waiting."""
+        waiting = {rank for _, rank, daemon, state in tasks if state == "blocked" and not daemon}
+        frames, threads = sys._current_frames(), self._run.baton.threads()
+        for task, rank, daemon, state in tasks:
+            frame = frames.get(threads.get(task, -1))
+            if state not in ("sleeping", "outside") or daemon or not waiting - {rank} or frame is None:
+                continue
+            file, line, _ = _allranks.user_site(frame) or (frame.f_code.co_filename, frame.f_lineno, "")
+            if (file, line) in self._named:
+                continue
+            self._named.add((file, line))
+            does = "slept" if state == "sleeping" else "been in a system call"
+            others = len(waiting - {rank})
+            say(
+                f"warning: rank {rank} has {does} for {self._seconds:g} s, while {others} other "
+                f"rank{'s' if others > 1 else ''} cannot go on; it stands here:\n{_stack(frame)}"
+            )
 
 
 def _stack(frame: Any) -> str:

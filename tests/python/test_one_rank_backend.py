@@ -261,7 +261,7 @@ def test_counts_and_records() -> None:
         assert len(one_rank.records()) == 10
         operations, groups = one_rank.summary()
         assert dict(operations) == {"all_reduce": 1, "send": 1, "barrier": 20}
-        assert groups == [("world", 4, 2 * 4000 * 3 // 4 + 40)]
+        assert groups == [("WORLD", 4, 2 * 4000 * 3 // 4 + 40)]
         one_rank.record(0)
 
 

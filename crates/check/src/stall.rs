@@ -347,14 +347,16 @@ fn cycle_finding(view: &StallView, circle: &[&Waiting]) -> Finding {
     }
 }
 
-/// The last resort: who waits where.
+/// The last resort: who waits where. Ranks that wait for something inside themselves are to blame, if there are any.
 fn everybody(view: &StallView) -> Finding {
-    let steps: Vec<String> = view.waiting.iter().map(|w| step_text(view, w)).collect();
+    let inside: RankSet = view.waiting.iter().filter(|w| matches!(w.on, WaitFor::Other(_))).map(|w| w.rank).collect();
+    let mut steps: Vec<String> = view.waiting.iter().map(|w| step_text(view, w)).collect();
+    steps.dedup();
     Finding {
         id: FindingId::DeadlockCycle,
         severity: Severity::Error,
         headline: format!("nobody can go on: {}", steps.join("; ")),
-        ranks: view.waiting.iter().map(|w| w.rank).collect(),
+        ranks: if inside.is_empty() { view.waiting.iter().map(|w| w.rank).collect() } else { inside },
         group: None,
         op: None,
         seq: None,

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -59,10 +59,19 @@ pub(crate) fn current() -> Option<Current> {
     CURRENT.with_borrow(Clone::clone)
 }
 
+static FORKED: AtomicBool = AtomicBool::new(false);
+
 /// A forked child is no rank: its only thread goes on without a baton.
 #[pyfunction]
 pub(crate) fn forget_current_task() {
+    FORKED.store(true, Ordering::Relaxed);
     CURRENT.set(None);
+}
+
+/// Whether this process was forked from one with ranks. No other thread of the parent exists here, and whatever lock one
+/// of them held stays locked: the scheduler must not be touched.
+pub(crate) fn is_forked() -> bool {
+    FORKED.load(Ordering::Relaxed)
 }
 
 /// Task and rank of this thread, or None.

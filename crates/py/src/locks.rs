@@ -86,6 +86,9 @@ impl Core {
         if inner.os_waiters > 0 {
             self.freed.notify_one();
         }
+        if baton::is_forked() {
+            inner.waiters.clear(); // They wait in the parent.
+        }
         if let Some((shared, task)) = inner.waiters.pop_front() {
             drop(inner);
             shared.scheduler.wake(task);

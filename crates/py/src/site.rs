@@ -34,8 +34,10 @@ struct Paths {
 }
 
 static PATHS: RwLock<Paths> = RwLock::new(Paths { hidden: Vec::new(), standard: Vec::new(), packages: Vec::new() });
+type Codes = HashMap<usize, (Py<PyAny>, Code)>;
+
 /// By address of the code object, which is kept alive here: an address is never used twice.
-static CODES: Mutex<Option<HashMap<usize, (Py<PyAny>, Code)>>> = Mutex::new(None);
+static CODES: Mutex<Option<Codes>> = Mutex::new(None);
 
 /// Tells where code that is not the user's lies: prefixes of paths of torch and allranks, of the standard library, and of
 /// installed packages.

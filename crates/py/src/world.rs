@@ -17,6 +17,9 @@ use crate::baton::{Baton, Shared};
 use crate::member::Member;
 use crate::site;
 
+/// File, line and function.
+type Site = (String, u32, String);
+
 pub(crate) fn parse<T: std::str::FromStr>(text: &str) -> PyResult<T>
 where
     T::Err: std::fmt::Display,
@@ -123,11 +126,7 @@ impl PyWorld {
 
     /// Where each blocked task stands: (rank, (file, line, function) or None, what it does).
     #[pyo3(signature = (stores = vec![]))]
-    fn standing(
-        &self,
-        py: Python<'_>,
-        stores: Vec<(u32, Vec<String>)>,
-    ) -> PyResult<Vec<(u32, Option<(String, u32, String)>, String)>> {
+    fn standing(&self, py: Python<'_>, stores: Vec<(u32, Vec<String>)>) -> PyResult<Vec<(u32, Option<Site>, String)>> {
         let sites = self.sites(py)?;
         let plain = |s: CallSite| (s.file.to_string(), s.line, s.function.to_string());
         let all = self.engine.standing(&sites, &store_waits(stores));

@@ -55,7 +55,7 @@ class Session:
             else:
                 world = self.world or self.make_world(opts.group_rank, opts.group_size)
             profile = self.profile or ("gloo" if name == "gloo" else None)
-            title = "world" if str(opts.group_id) in ("0", "") else str(opts.group_id)
+            title = "WORLD" if str(opts.group_id) in ("0", "") else str(opts.group_id)
             return OneRankBackend(world, name, title, opts.group_rank, members, opts.timeout, profile)
 
         return create

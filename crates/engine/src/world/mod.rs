@@ -285,7 +285,12 @@ impl World {
                 *summary.operations.entry(*kind).or_default() += n;
             }
             if group.bytes > 0 {
-                summary.groups.push((group.name.clone(), group.members.len() as u32, Bytes(group.bytes)));
+                let size = group.members.len() as u32;
+                // A group that was made again goes on where the one before it ended.
+                match summary.groups.iter_mut().find(|(name, n, _)| *name == group.name && *n == size) {
+                    Some((_, _, bytes)) => bytes.0 += group.bytes,
+                    None => summary.groups.push((group.name.clone(), size, Bytes(group.bytes))),
+                }
             }
         }
         summary

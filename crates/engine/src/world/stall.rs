@@ -66,7 +66,7 @@ impl World {
                 None => match stores.iter().find(|s| s.task == t.task) {
                     Some(store) => WaitFor::StoreKeys(store.keys.clone()),
                     None if matches!(t.state, TaskState::Blocked | TaskState::Running) && !t.daemon => {
-                        WaitFor::Other("a thread, a lock or a queue".to_owned())
+                        WaitFor::Other("a thread, a lock or a queue of its own".to_owned())
                     }
                     None => return None,
                 },
