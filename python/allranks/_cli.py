@@ -78,7 +78,11 @@ def _run(plan: Any) -> int:
 
     if plan.rank is not None:
         return _finish_one_rank(plan, launch.run_one_rank(plan, lambda _rank: program.run_main()))
-    outcome = launch.run_all_ranks(plan, lambda _rank: program.run_main())
+    try:
+        outcome = launch.run_all_ranks(plan, lambda _rank: program.run_main())
+    except launch.TooManyRanks as error:
+        _allranks.print_error(str(error), hint="a smaller -n, or higher limits (ulimit -u, -v); --rank R runs one alone")
+        return _leave(USAGE)
     return _finish(plan, outcome)
 
 
