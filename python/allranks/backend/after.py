@@ -40,7 +40,8 @@ def after(
         if not (averages and _torch_divides(targets[0])):
             return lambda: torch.autograd.graph.increment_version(targets)
     recording = torch.is_grad_enabled()
-    kept = [t.detach().clone() for t in targets] if averages and kind in _DIVIDED_IN_A_COPY else None
+    in_copies = kind in _DIVIDED_IN_A_COPY or len(targets) > 1
+    kept = [t.detach().clone() for t in targets] if averages and in_copies else None
 
     def touch() -> None:
         with torch.set_grad_enabled(recording):

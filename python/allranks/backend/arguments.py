@@ -68,7 +68,7 @@ def warn_strided(session: Session, kind: str, inputs: Tensors, outputs: Tensors)
 
 
 def warn_aliased(session: Session, kind: str, outputs: Tensors) -> None:
-    """Reports lists whose entries are one tensor. Views of one storage are fine unless they start at the same element."""
+    """Reports lists whose entries are one tensor. Views of one storage are fine unless they start at one element."""
     starts = {t.data_ptr() for t in outputs if t.numel()}
     if len(starts) < sum(1 for t in outputs if t.numel()) and outputs[0].device.type != "meta":
         session.find(

@@ -93,12 +93,15 @@ class RankBackend(Backend):
         return self._issue("all_reduce_coalesced", tensors, [], tensors, opts.asyncOp, op=self._op(opts))
 
     def allreduce_sparse(self, tensors: Tensors, opts: Any) -> RankWork | None:
-        op = self._op(opts)
-        sparse.check(tensors[0], op)
-        ticket = self._member.exchange(
-            "all_reduce_sparse", tensors[0], sparse.combine, op=op, tensors=tensors, asynchronous=opts.asyncOp
-        )
-        return None if ticket is None else RankWork(ticket, "all_reduce_sparse", tensors, self._run.poll)
+        kind, op, t = "all_reduce_sparse", self._op(opts), tensors[0]
+        sparse.check(t, op)
+        then = sparse.after(t)
+        ticket = self._member.exchange(kind, t, sparse.combine, op=op, tensors=tensors, asynchronous=opts.asyncOp)
+        if ticket is not None:
+            return RankWork(ticket, kind, tensors, self._run.poll, then)
+        if then is not None:
+            then()
+        return None
 
     def broadcast(self, tensors: Tensors, opts: Any) -> RankWork | None:
         return self._issue("broadcast", tensors, [], tensors, opts.asyncOp, root=opts.rootRank)

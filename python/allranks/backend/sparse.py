@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 _SUM = 0
@@ -19,11 +21,18 @@ def check(t: torch.Tensor, op: tuple[int, float]) -> None:
 
 
 def combine(tensors: list[torch.Tensor]) -> None:
-    """Leaves the coalesced sum, added in the order of ranks, in each tensor."""
+    """Leaves the coalesced sum, added in the order of ranks by torch's own addition as in gloo, in each tensor."""
     with torch.no_grad():
-        parts = [t.coalesce() for t in tensors]
-        indices = torch.cat([p.indices() for p in parts], dim=1)
-        values = torch.cat([p.values() for p in parts], dim=0)
-        total = torch.sparse_coo_tensor(indices, values, parts[0].shape).coalesce()
+        total, *others = [t.coalesce() for t in tensors]
+        for other in others:
+            total = total + other
+        total = total.coalesce()
         for t in tensors:
             t.copy_(total)
+
+
+def after(t: torch.Tensor) -> Callable[[], None] | None:
+    """What autograd has to see of it: the sum was copied into the tensor."""
+    if not (t.requires_grad and torch.is_grad_enabled()):
+        return None
+    return lambda: t.copy_(t.detach()) and None

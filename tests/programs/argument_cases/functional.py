@@ -24,7 +24,10 @@ def pure(t):
         t(f"funcol/all_gather/dim{dim}", lambda d=dim: funcol.all_gather_tensor(x, d, world))
     for dim in (0, -2):
         for op in ("sum", "avg", "max"):
-            t(f"funcol/reduce_scatter/dim{dim}/{op}", lambda d=dim, op=op: funcol.reduce_scatter_tensor(x, op, d, world))
+            t(
+                f"funcol/reduce_scatter/dim{dim}/{op}",
+                lambda d=dim, op=op: funcol.reduce_scatter_tensor(x, op, d, world),
+            )
     t("funcol/reduce_scatter/dim1", lambda: funcol.reduce_scatter_tensor(x.t().contiguous(), "sum", 1, world))
     t("funcol/reduce_scatter/strided", lambda: funcol.reduce_scatter_tensor(x.t(), "sum", 1, world))
     t("funcol/reduce_scatter/odd", lambda: funcol.reduce_scatter_tensor(filled((n * 2 + 1,), rank), "sum", 0, world))

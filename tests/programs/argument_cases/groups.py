@@ -196,7 +196,10 @@ def found(t):
     ranks = list(range(t.world))
     t("find/world", lambda: c10d._find_pg_by_ranks_and_tag("", ranks) is not None)
     t("find/nonsense", lambda: c10d._find_pg_by_ranks_and_tag("no", ranks))
-    t("find/create", lambda: dist.get_process_group_ranks(c10d._find_or_create_pg_by_ranks_and_tag("t1", ranks, t.world)))
+    t(
+        "find/create",
+        lambda: dist.get_process_group_ranks(c10d._find_or_create_pg_by_ranks_and_tag("t1", ranks, t.world)),
+    )
     t("find/by_name", lambda: c10d._resolve_process_group("nonsense"))
     t("timeout/set", lambda: c10d._set_pg_timeout(timedelta(seconds=55)))
     t("timeout/got", lambda: c10d._get_default_group()._get_backend(torch.device("cpu")).options._timeout)

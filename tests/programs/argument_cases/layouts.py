@@ -221,6 +221,50 @@ def gradients(t):
     t("autograd/exp", used_after)
     t("autograd/all_gather", output_of_gather)
 
+    def sparse_leaf():
+        x = base(rank).to_sparse().requires_grad_()
+        dist.all_reduce(x)
+        return x
+
+    def averaged(kind):
+        x = leaf(base(rank))
+        y = x * 2
+        if kind == "all_reduce":
+            dist.all_reduce(y, op=dist.ReduceOp.AVG)
+        elif kind == "reduce":
+            dist.reduce(y, 0, op=dist.ReduceOp.AVG)
+        else:
+            dist.reduce_scatter_tensor(out := torch.zeros(SHAPE), y.repeat(t.world, 1), op=dist.ReduceOp.AVG)
+            y = out
+        y.sum().backward()
+        return x.grad
+
+    t("autograd/sparse_leaf", sparse_leaf)
+    for kind in ("all_reduce", "reduce", "reduce_scatter"):
+        t(f"autograd/average/{kind}", lambda kind=kind: averaged(kind))
+
+    def average_of_leaf():
+        x = leaf(base(rank))
+        dist.all_reduce(x, op=dist.ReduceOp.AVG)
+        return x
+
+    def average_of_ints(kind):
+        x = torch.ones(2, dtype=torch.int32)
+        try:
+            if kind == "all_reduce":
+                dist.all_reduce(x, op=dist.ReduceOp.AVG)
+            elif kind == "reduce_scatter_single":
+                dist.reduce_scatter_tensor(x, x.repeat(t.world), op=dist.ReduceOp.AVG)
+            else:
+                dist.all_reduce_coalesced([x, x.clone()], op=dist.ReduceOp.AVG)
+        except RuntimeError:
+            return ["refused", x]
+        return x
+
+    t("autograd/average_of_leaf", average_of_leaf)
+    for kind in ("all_reduce", "reduce_scatter_single", "all_reduce_coalesced"):
+        t(f"average_of_ints/{kind}", lambda kind=kind: average_of_ints(kind))
+
     def versions():
         x, y = torch.zeros(2), torch.zeros(2)
         before = [x._version, y._version]

@@ -40,9 +40,11 @@ def asked():
         "is_pg": lambda: isinstance(world(), dist.ProcessGroup),
         "backend_name": lambda: world()._get_backend(cpu).name(),
         "backend_size": lambda: [(b := world()._get_backend(cpu)).size(), b.rank() == dist.get_rank()],
-        "backend_is": lambda: isinstance(world()._get_backend(cpu), c10d._c10d_backend_type)
-        if hasattr(c10d, "_c10d_backend_type")
-        else None,
+        "backend_is": lambda: (
+            isinstance(world()._get_backend(cpu), c10d._c10d_backend_type)
+            if hasattr(c10d, "_c10d_backend_type")
+            else None
+        ),
         "backend_cuda": lambda: world()._get_backend(torch.device("cuda")) is not None,
         "options_timeout": lambda: world()._get_backend(cpu).options._timeout,
         "options_backend": lambda: world()._get_backend(cpu).options.backend,
@@ -77,11 +79,11 @@ def asked():
         "backends": lambda: [b in dist.Backend.backend_list for b in ("gloo", "nccl", "fake")],
         "backend_names": lambda: [dist.Backend.GLOO, dist.Backend.NCCL, dist.Backend("GLOO"), dist.Backend("foo")],
         "backend_wrong": lambda: dist.Backend(3),
-        "environment": lambda: {
-            k: os.environ.get(k) for k in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_NAME", "ROLE_RANK")
-        }
-        if "never" in sys.argv
-        else [os.environ["WORLD_SIZE"] == str(dist.get_world_size()), os.environ["RANK"] == str(dist.get_rank())],
+        "environment": lambda: (
+            {k: os.environ.get(k) for k in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_NAME", "ROLE_RANK")}
+            if "never" in sys.argv
+            else [os.environ["WORLD_SIZE"] == str(dist.get_world_size()), os.environ["RANK"] == str(dist.get_rank())]
+        ),
         "timeout_default": lambda: c10d._get_default_timeout("gloo"),
         "has_hooks": lambda: world()._has_hooks(),
         "group_count": lambda: type(c10d._world.group_count).__name__,

@@ -73,4 +73,3 @@ def run(t):
         return [out, got]
 
     t("object/group", in_group)
-

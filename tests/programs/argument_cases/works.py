@@ -249,7 +249,9 @@ def sequence_numbers(t):
     steps["average"] = lambda: dist.all_reduce(x, op=dist.ReduceOp.AVG, group=group)
     steps["premul"] = lambda: dist.all_reduce(x, op=dist._make_nccl_premul_sum(2.0), group=group)
     steps["int16"] = lambda: dist.all_reduce(x.to(torch.int16), group=group)
-    steps["int16_gather"] = lambda: dist.gather(x.to(torch.int16), [x.to(torch.int16)] * n if me == 0 else None, 0, group)
+    steps["int16_gather"] = lambda: dist.gather(
+        x.to(torch.int16), [x.to(torch.int16)] * n if me == 0 else None, 0, group
+    )
     steps["int16_scatter"] = lambda: dist.reduce_scatter(x.to(torch.int16), [x.to(torch.int16)] * n, group=group)
     steps["average_int"] = lambda: dist.all_reduce(x.to(torch.int32), op=dist.ReduceOp.AVG, group=group)
     steps["wrong_length"] = lambda: dist.all_gather([x], x, group=group)
@@ -288,7 +290,10 @@ def run(t):
             t(f"work/{name}/{question}", lambda o=operation, ask=ask: ask(o({"async_op": True})))
             dist.barrier()
         for question, ask in AFTER.items():
-            t(f"work/{name}/after/{question}", lambda o=operation, ask=ask: (w := o({"async_op": True}), w.wait(), ask(w))[2])
+            t(
+                f"work/{name}/after/{question}",
+                lambda o=operation, ask=ask: (w := o({"async_op": True}), w.wait(), ask(w))[2],
+            )
     polled(t)
     order(t)
     sequence_numbers(t)
