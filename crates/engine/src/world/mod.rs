@@ -306,7 +306,7 @@ impl World {
         absent.map(|(i, _)| GroupRank(i as u32)).collect()
     }
 
-    /// The sequence number that the backend would give: gloo counts as in [`gloo_steps`](crate::sequence), NCCL the
+    /// The sequence number that the backend would give: gloo counts as in `gloo_steps` of the module `sequence`, NCCL the
     /// collectives that the member has issued.
     pub fn next_seq(&self, group: GroupId, me: GroupRank) -> u64 {
         self.lock().groups[group.0 as usize].next_seq(me)
