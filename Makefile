@@ -14,11 +14,14 @@ SHELL := bash
 .DELETE_ON_ERROR:
 
 PYTHON ?= python3
+# Python tests that run at a time; most of them wait for a process of their own.
+JOBS ?= 2
 VENV := .venv
 OLDEST := .venv-oldest
 UV := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
 BIN := $(VENV)/bin
-PIP := $(UV) pip install --quiet --python
+# Compiled at once: importing torch takes seconds more without, in every process of the tests.
+PIP := $(UV) pip install --quiet --compile-bytecode --python
 
 # What the extension module is made of. The Python files are used in place.
 RUST := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -name '*.rs' -o -name Cargo.toml)
@@ -57,10 +60,10 @@ test-doc:
 	cargo test --workspace --doc --quiet
 
 test-python: $(BUILT) $(VENV_DEV)
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(JOBS) $(PYTEST_ARGS)
 
 test-oldest: $(OLDEST_BUILT)
-	$(OLDEST)/bin/pytest -m oldest $(PYTEST_ARGS)
+	$(OLDEST)/bin/pytest -n $(JOBS) -m oldest $(PYTEST_ARGS)
 
 # -- linters
 
