@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 3 tests/programs/arguments.py [SECTION ...] [--texts]
 
-A line is `rank R: NAME value` or `rank R: NAME raised ExceptionType`; with `--texts` the exception's first line follows.
+A line is `rank R: NAME value` or `rank R: NAME raised ExceptionType`; `--texts` adds the first line of its text.
 All ranks raise alike or none does, so real gloo neither hangs nor dies. Left out is what gloo leaves to chance: memory
 that it does not own, buffers that it does not define.
 """

@@ -13,7 +13,7 @@ BITS = PROGRAMS / "bits.py"
 
 
 def both(tmp_path: pathlib.Path, script: pathlib.Path, *args: str, world: int) -> None:
-    """Runs the script on both sides; every rank must print the same lines in the same order, and get no error finding."""
+    """Runs the script on both sides; ranks must print the same lines in the same order, and get no error finding."""
     real = go([*torchrun(world), str(script), *args], tmp_path, limit=100)
     ours = run(script, world, tmp_path, args=args)
     assert real.status == 0, real.err[-3000:]

@@ -37,7 +37,9 @@ def install(runtime: Any) -> Session:
                 if not ours or me != _allranks.current_rank():
                     return fake.creator_fn(opts, options)
             title = str(opts.group_id)
-            return RankBackend(session, name, f"{title}/{name}", groups.title(title, members), members, opts.timeout)
+            shown = groups.title(title, members)
+            backend = RankBackend(session, name, f"{title}/{name}", shown, members, opts.timeout)
+            return backend.describe(title, list(opts.global_ranks_in_group))
 
         return create
 

@@ -31,6 +31,7 @@ class RankBackend(Backend):
     supports_window: ClassVar[bool] = False  # type: ignore[assignment, misc]
     supports_abort_hooks: ClassVar[bool] = False  # type: ignore[assignment, misc]
     _supports_time_estimate: ClassVar[bool] = False  # type: ignore[assignment, misc]
+    supports_time_estimate: ClassVar[bool] = False  # torch 2.14's name of it.
 
     def __init__(self, run: Any, name: str, key: str, title: str, members: list[int], timeout: timedelta) -> None:
         rank = _allranks.current_rank()
@@ -41,9 +42,13 @@ class RankBackend(Backend):
         self._member: _allranks.Member = run.world.join(key, title, members, self._profile, rank)
         super().__init__(self._member.group_rank, len(members))
         self._options = Backend.Options(name, timeout)
-        self._options.global_ranks_in_group = members
-        self._options.group_name = title  # type: ignore[assignment]
         self._splits = 0
+
+    def describe(self, name: str, ranks: list[int]) -> RankBackend:
+        """Says in the options what torch says of the group: its name, and its ranks unless it is the default one."""
+        self._options.group_name = name  # type: ignore[assignment]
+        self._options.global_ranks_in_group = ranks
+        return self
 
     # --- how an operation is handed in
 
@@ -216,7 +221,8 @@ class RankBackend(Backend):
         chosen = [self._members[r] for r in ranks]
         title = opts.group_name or f"{self._title}:split{self._splits}"
         timeout = opts._timeout if opts is not None else self._options._timeout
-        return RankBackend(self._run, self._name, f"{self._key}/split{self._splits}/{title}", title, chosen, timeout)
+        key = f"{self._key}/split{self._splits}/{title}"
+        return RankBackend(self._run, self._name, key, title, chosen, timeout).describe(title, chosen)
 
     def getBackendName(self) -> str:
         return self._name

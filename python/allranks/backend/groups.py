@@ -12,7 +12,8 @@ from allranks import _allranks
 from allranks.backend.group import RankBackend
 from allranks.backend.session import Session
 
-_saved: dict[str, Callable[..., Any]] = {}
+_saved: list[tuple[Any, str, Callable[..., Any]]] = []
+"""What was replaced, and where."""
 
 
 def title(group_name: str, members: list[int]) -> str:
@@ -43,9 +44,8 @@ def install(session: Session) -> None:
     """Watches `new_group` and the use of groups by outsiders; idempotent."""
     if _saved:
         return
-    make, warn = c10d._new_group_with_tag, c10d._warn_not_in_group
+    make, warn, wrap = c10d._new_group_with_tag, c10d._warn_not_in_group, c10d._create_process_group_wrapper
     split, name_of = dist.ProcessGroup.split_group, dist.ProcessGroup.name
-    _saved.update(_new_group_with_tag=make, _warn_not_in_group=warn, split_group=split, name=name_of)
 
     def new_group_with_tag(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
         local = kwargs.get("use_local_synchronization", args[4] if len(args) > 4 else False)
@@ -80,17 +80,23 @@ def install(session: Session) -> None:
         ours = _backends(self)
         return ours[0].getBackendName() if ours else name_of(self)
 
+    def debug_wrapper(wrapped_pg: Any, *args: Any, **kwargs: Any) -> Any:
+        # TORCH_DISTRIBUTED_DEBUG=DETAIL compares what ranks issue, over sockets; here that is always done, and without.
+        return wrapped_pg if isinstance(wrapped_pg, RankBackend) else wrap(wrapped_pg, *args, **kwargs)
+
     for target, attribute, replacement in (
+        (c10d, "_create_process_group_wrapper", debug_wrapper),
         (c10d, "_new_group_with_tag", new_group_with_tag),
         (c10d, "_warn_not_in_group", warn_not_in_group),
         (dist.ProcessGroup, "split_group", split_group),
         (dist.ProcessGroup, "name", name),
     ):
+        _saved.append((target, attribute, getattr(target, attribute)))
         setattr(target, attribute, replacement)
 
 
 def uninstall() -> None:
     """Puts torch's functions back."""
-    for name, original in _saved.items():
-        setattr(c10d if hasattr(c10d, name) else dist.ProcessGroup, name, original)
+    for target, attribute, original in _saved:
+        setattr(target, attribute, original)
     _saved.clear()

@@ -35,4 +35,8 @@ def after(t: torch.Tensor) -> Callable[[], None] | None:
     """What autograd has to see of it: the sum was copied into the tensor."""
     if not (t.requires_grad and torch.is_grad_enabled()):
         return None
-    return lambda: t.copy_(t.detach()) and None
+
+    def copy() -> None:
+        t.copy_(t.detach())
+
+    return copy

@@ -48,10 +48,10 @@ def asked():
         "backend_cuda": lambda: world()._get_backend(torch.device("cuda")) is not None,
         "options_timeout": lambda: world()._get_backend(cpu).options._timeout,
         "options_backend": lambda: world()._get_backend(cpu).options.backend,
+        "options": lambda: [(o := world()._get_backend(cpu).options).group_name, o.global_ranks_in_group],
         "supports": lambda: [
             (b := world()._get_backend(cpu)).supports_splitting,
             b.supports_coalescing,
-            b._supports_time_estimate,
             b.supports_shrinking,
         ],
         "pg_config": lambda: {k: v for k, v in c10d._get_pg_config().items() if k in ("pg_name", "pg_desc", "ranks")},
