@@ -37,8 +37,8 @@ def run(
     """Calls `fn(*args, **kwargs)` as every rank of a world, in this process, and returns the results in order of ranks.
 
     Inside, `dist.init_process_group()` (and everything else) works as under torchrun. Options are those of the command
-    line: `profile`, `seed`, `schedule`, `watchdog`, `allow_launcher`. Modules that are imported already, the one of `fn` among them, are
-    shared by the ranks: their globals are one for all.
+    line: `profile`, `seed`, `schedule`, `watchdog`, `allow_launcher`. Modules that are imported already, that of `fn`
+    among them, are shared by the ranks: their globals are one for all.
 
     Raises `RankFailed` if a rank raises, or if ranks disagree or wait for ever: its text says what was found and where,
     and its `__cause__` is what the rank raised.
@@ -59,7 +59,10 @@ def __getattr__(name: str) -> Any:
 def _register(_module: Any) -> None:
     from allranks import one_rank
 
-    one_rank.register_plain()
+    if hasattr(
+        one_rank, "register_plain"
+    ):  # Else it is one_rank that imports torch first: who does that, registers too.
+        one_rank.register_plain()
 
 
 #: Makes the backend name "allranks" known as soon as torch is there. The command line, whose runs make it

@@ -81,7 +81,7 @@ def _run(plan: Any) -> int:
     try:
         outcome = launch.run_all_ranks(plan, lambda _rank: program.run_main())
     except launch.TooManyRanks as error:
-        _allranks.print_error(str(error), hint="a smaller -n, or higher limits (ulimit -u, -v); --rank R runs one alone")
+        _allranks.print_error(str(error), hint="a smaller -n or higher limits (ulimit -u, -v); --rank R runs one alone")
         return _leave(USAGE)
     return _finish(plan, outcome)
 

@@ -13,6 +13,8 @@ from allranks.one_rank.session import backend_of
 from one_rank_support import world
 from torch.distributed import distributed_c10d as c10d
 
+pytestmark = pytest.mark.oldest
+
 FLOATS = ["float64", "float32", "float16", "bfloat16"]
 SMALL_FLOATS = ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"]
 COMPLEX = ["complex128", "complex64", "complex32"]

@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 from one_rank_support import world
 
+pytestmark = pytest.mark.oldest
+
 N, R = 4, 2
 FILLS = ("uniform", "zeros", "nan")
 X = (1.0, 2.0, -3.0)

@@ -12,6 +12,8 @@ import pytest
 import torch.distributed as dist
 from allranks.backend import rendezvous, store
 
+pytestmark = pytest.mark.oldest
+
 # An expression a line, evaluated with `s`, `ms` and `dist`; where `kinds` are named, for those only.
 PLAIN = """
 s.num_keys()

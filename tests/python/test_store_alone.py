@@ -14,6 +14,8 @@ import torch.distributed as dist
 from allranks.backend import rendezvous
 from torch.distributed import rendezvous as find_each_other
 
+pytestmark = pytest.mark.oldest
+
 RANK, WORLD = 17, 131_072
 
 
