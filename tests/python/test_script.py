@@ -67,7 +67,7 @@ def test_syntax_error(tmp_path: Path) -> None:
     (tmp_path / "wrong.py").write_text("x = (\n")
     done = run(tmp_path, "wrong.py")
     assert done.returncode == 1
-    assert done.stderr.splitlines()[0] == '  File "wrong.py", line 1'
+    assert done.stderr.splitlines()[0] == f'  File "{tmp_path}/wrong.py", line 1'
     assert "SyntaxError: '(' was never closed" in done.stderr
 
 
