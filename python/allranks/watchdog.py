@@ -70,7 +70,6 @@ class Watchdog:
             f"cannot go on; it stands here:\n{_stack(frame)}"
         )
 
-
     def _name_idle(self, tasks: list[tuple[int, int, bool, str]]) -> None:
         """Nobody runs: those who sleep, or stand in a system call, keep the others waiting."""
         waiting = {rank for _, rank, daemon, state in tasks if state == "blocked" and not daemon}
