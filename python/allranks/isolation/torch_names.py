@@ -89,10 +89,4 @@ MODULE_HOOK_SETTERS = (
     "register_module_parameter_registration_hook",
 )
 #: Attributes, of an object found from a module, that differ between ranks: module, path of the object, names.
-RANK_ATTRIBUTES = (
-    (
-        "torch.distributed.tensor._api",
-        "DTensor._op_dispatcher",
-        ("_custom_op_handlers", "_allow_implicit_replication"),
-    ),
-)
+RANK_ATTRIBUTES = (("torch.distributed.tensor._api", "DTensor._op_dispatcher", ("_custom_op_handlers",)),)
