@@ -34,6 +34,8 @@ class RankResult:
     error: BaseException | None = None
     #: What the function returned.
     value: Any = None
+    #: The signal that ended it, if one did; `status` is then 128 and its number.
+    signal: int | None = None
 
     @property
     def ok(self) -> bool:
@@ -71,6 +73,10 @@ class Options:
     tag_output: bool = False
     pdb: bool = False
     quiet: bool = False
+    #: Whether ranks find the variables that torchrun sets (RANK, MASTER_ADDR, ...) in their environment.
+    launcher: bool = True
+    #: Names of backends that are ours too, beside gloo, nccl and fake.
+    backends: tuple[str, ...] = ()
 
 
 class TooManyRanks(RuntimeError):
@@ -85,15 +91,22 @@ class RankFailed(RuntimeError):
         self.rank = rank
 
 
-def run_all_ranks(plan: Any, target: Callable[[int], Any], *, show_errors: bool = True) -> Outcome:
+def run_all_ranks(
+    plan: Any,
+    target: Callable[[int], Any],
+    *,
+    show_errors: bool = True,
+    on_end: Callable[[RankResult], None] | None = None,
+) -> Outcome:
     """Runs `target(rank)` as every rank of `plan.world_size`; `plan` is a `RunPlan` or `Options`.
 
-    What it changes in the process is undone when it returns.
+    `on_end` is called on the thread of each rank that ended by itself, as soon as it has. What the run changes in the
+    process is undone when it returns.
     """
     if runtime.current() is not None:
         raise RuntimeError("a run of allranks is going on in this process; runs cannot be nested")
     with _prepared(plan) as run:
-        outcome = _Launch(run, plan, target, show_errors).go()
+        outcome = _Launch(run, plan, target, show_errors, on_end).go()
         run.session.evidence.explain()
         return outcome
 
@@ -108,7 +121,8 @@ def _prepared(plan: Any) -> Iterator[runtime.Runtime]:
             schedule=plan.schedule, seed=plan.seed, swapper=registry.swapper, on_stall=lambda: _on_stall(run)
         )
         run = runtime.Runtime(plan.world_size, baton, registry.swapper, registry, _allranks.World(baton), plan)
-        _set_environments(run)
+        if getattr(plan, "launcher", True):
+            _set_environments(run)
         runtime.set_current(run)
         from allranks import backend
 
@@ -140,6 +154,7 @@ def _on_stall(run: runtime.Runtime) -> None:
 
     hub = store.hub()
     waits = [(task, [_as_written(key) for key in keys]) for task, keys in hub.waits()] if hub is not None else []
+    run.stood = watchdog.where_ranks_stand(run)
     try:
         run.world.stall(waits)
     finally:
@@ -153,9 +168,16 @@ def _as_written(key: str) -> str:
 
 
 class _Launch:
-    def __init__(self, run: runtime.Runtime, plan: Any, target: Callable[[int], Any], show_errors: bool) -> None:
+    def __init__(
+        self,
+        run: runtime.Runtime,
+        plan: Any,
+        target: Callable[[int], Any],
+        show_errors: bool,
+        on_end: Callable[[RankResult], None] | None,
+    ) -> None:
         self._run, self._plan, self._target = run, plan, target
-        self._show_errors = show_errors
+        self._show_errors, self._on_end = show_errors, on_end
         self._reporter = failures.Reporter()
         self._results = [RankResult(rank) for rank in range(run.world_size)]
         self._placement = placement.Placement(run)
@@ -175,7 +197,12 @@ class _Launch:
                 raise TooManyRanks(f"the system gives no thread to rank {rank} of {run.world_size}: {error}") from None
             threads.append(thread)
         run.baton.start()
-        interrupted = self._wait()
+        try:
+            interrupted = self._wait()
+        except BaseException:  # A signal handler of somebody else raised: what is replaced must outlive the ranks.
+            run.baton.abort()
+            self._over_soon()
+            raise
         stuck: tuple[int, ...] = ()
         if run.baton.is_aborted and not self._over_soon():
             alive = {rank for _, rank, daemon, state in run.baton.tasks() if state != "done" and not daemon}
@@ -230,6 +257,7 @@ class _Launch:
                 act(rank)
             _flush()
             run.world.rank_ended(rank, result.ok)
+            self._tell_end(result)
         if _allranks.current_task() is not None:
             exits.end_threads(run, rank)
             run.baton.finish()
@@ -258,20 +286,32 @@ class _Launch:
 
                 debugger.post_mortem(rank, error)
         finally:
-            self._run.session.diagnose(rank, error)
-            self._run.world.rank_failed(rank, *place, _one_line(error))
+            tell_failed(self._run, rank, error, place)
 
-    def _hard_exit(self, rank: int, status: int) -> None:
-        """`os._exit` in a rank: the rank is gone, without any of what `_rank_main` does at the end."""
+    def _tell_end(self, result: RankResult) -> None:
+        if self._on_end is not None and result.status is not None:
+            self._on_end(result)
+
+    def _hard_exit(self, rank: int, status: int, signal: int | None) -> None:
+        """`os._exit` or a signal in a rank: it is gone, without any of what `_rank_main` does at the end."""
         result = self._results[rank]
-        result.status = status
+        result.status, result.signal = status, signal
         if status:
             site = _allranks.user_site(sys._getframe(1)) or (None, 0, "")
             self._run.world.rank_failed(rank, *site, f"os._exit({status})")
         self._run.world.rank_ended(rank, status == 0)
+        self._tell_end(result)
 
 
-def _one_line(error: BaseException) -> str:
+def tell_failed(
+    run: runtime.Runtime, rank: int, error: BaseException, place: tuple[str | None, int, str]
+) -> None:
+    """Says to the engine that `rank` failed by `error`, which was raised at `place`."""
+    run.session.diagnose(rank, error)
+    run.world.rank_failed(rank, *place, one_line(error))
+
+
+def one_line(error: BaseException) -> str:
     text = str(error).strip().split("\n", 1)[0]
     name = type(error).__name__
     return f"{name}: {text}" if text else name
@@ -323,7 +363,7 @@ def _failure(outcome: Outcome, failed: list[RankResult]) -> RankFailed:
     if raised:
         first, error = raised[0], raised[0].error
         assert error is not None
-        failure = RankFailed(f"rank {first.rank} raised {_one_line(error)}{others}{text}", first.rank)
+        failure = RankFailed(f"rank {first.rank} raised {one_line(error)}{others}{text}", first.rank)
         failure.__cause__ = error
         return failure
     if exited:
@@ -332,8 +372,11 @@ def _failure(outcome: Outcome, failed: list[RankResult]) -> RankFailed:
     return RankFailed(f"{'the run could not go on' if failed else 'allranks found an error'}{text}", rank)
 
 
-def run_one_rank(plan: Any, target: Callable[[int], Any]) -> RankResult:
-    """Runs `target` as one rank of a big world, on the main thread, without isolation: nobody else is there."""
+def run_one_rank(plan: Any, target: Callable[[int], Any], *, show_errors: bool = True) -> RankResult:
+    """Runs `target` as one rank of a big world, on the main thread, without isolation: nobody else is there.
+
+    What it changes stays: the variables of a launcher, and torch's backends until `one_rank.uninstall`.
+    """
     from allranks import one_rank
 
     os.environ.update(variables_of(plan.rank, plan.world_size, _free_looking_port(), os.environ))
@@ -348,7 +391,8 @@ def run_one_rank(plan: Any, target: Callable[[int], Any]) -> RankResult:
         raise
     except BaseException as error:
         result.status, result.error = 1, error
-        failures.Reporter().show(plan.rank, error)
+        if show_errors:
+            failures.Reporter().show(plan.rank, error)
         if plan.pdb and error.__traceback__ is not None:
             from allranks import debugger
 

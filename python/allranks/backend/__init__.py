@@ -44,7 +44,7 @@ def install(runtime: Any) -> Session:
         return create
 
     _tell_code_paths()
-    takeover.take_over(creator, _NAMES)
+    takeover.take_over(creator, (*_NAMES, *getattr(runtime.plan, "backends", ())))
     work.install()
     groups.install(session)
     rendezvous.install(runtime)

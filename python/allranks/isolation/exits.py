@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -19,7 +20,7 @@ from allranks.runtime import Runtime
 
 _Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 _registered: dict[int, list[_Call]] = {}
-_hard_exit: Callable[[int, int], None] | None = None
+_hard_exit: Callable[[int, int, int | None], None] | None = None
 #: Nobody ever releases it: where threads of dead ranks wait.
 _never = threading.Lock()
 
@@ -46,7 +47,7 @@ def install(registry: Registry) -> None:
     patches.wrap(atexit, "_clear", _in_rank(lambda: _mine().clear()))
     patches.wrap(atexit, "_ncallbacks", _in_rank(lambda: len(_mine())))
     patches.wrap(os, "_exit", _exiting)
-    patches.wrap(os, "abort", lambda real: _exiting(lambda _: real(), status=134))
+    patches.wrap(os, "abort", _aborting)
     registry.on_import("concurrent.futures.thread", lambda module: registry.entry(vars(module), "_shutdown"))
 
 
@@ -144,8 +145,8 @@ def _end_executors(run: Runtime, rank: int) -> None:
         thread.join()
 
 
-def on_hard_exit(run: Runtime, act: Callable[[int, int], None]) -> None:
-    """`act(rank, status)` is called when a rank calls `os._exit`."""
+def on_hard_exit(run: Runtime, act: Callable[[int, int, int | None], None]) -> None:
+    """`act(rank, status, signal)` is called when a rank calls `os._exit`, or a signal ends it."""
     global _hard_exit
     _hard_exit = act
     run.registry.at_close.append(lambda: on_hard_exit_forget())
@@ -157,23 +158,35 @@ def on_hard_exit_forget() -> None:
     _hard_exit = None
 
 
-def _exiting(original: Any, status: int | None = None) -> Any:
+def _exiting(original: Any) -> Any:
     @functools.wraps(original)
-    def exit_now(code: int = 0) -> None:
+    def exit_now(status: int) -> None:
         rank, run = current_rank(), runtime.current()
         if rank is None or run is None or _hard_exit is None:
-            original(code)
+            original(status)
             return
-        end_now(run, rank, (code if status is None else status) & 0xFF)
+        end_now(run, rank, status & 0xFF)
 
     return exit_now
 
 
-def end_now(run: Runtime, rank: int, status: int) -> None:
+def _aborting(original: Any) -> Any:
+    @functools.wraps(original)
+    def abort() -> None:
+        rank, run = current_rank(), runtime.current()
+        if rank is None or run is None or _hard_exit is None:
+            original()
+            return
+        end_now(run, rank, 128 + signal.SIGABRT, signal.SIGABRT)
+
+    return abort
+
+
+def end_now(run: Runtime, rank: int, status: int, by: int | None = None) -> None:
     """Ends the rank as if its process were gone: none of its threads ever runs again. Does not return."""
     assert _hard_exit is not None
     me = current_task()
-    _hard_exit(rank, status)
+    _hard_exit(rank, status, by)
     end_threads(run, rank)
     if me is not None:
         run.baton.finish()

@@ -47,6 +47,10 @@ def is_users_file(path: str) -> bool:
     return not path.startswith(_SHARED_ROOTS) and not any(part in path for part in _SHARED_PARTS)
 
 
+#: Modules of installed packages that each rank has its own copy of all the same: torch's test suites, for one.
+also_private: set[str] = set()
+
+
 class UserLoader(importlib.machinery.SourceFileLoader):
     """Loads a module of the user: compiled once, executed by every rank, each in its own namespace."""
 
@@ -123,8 +127,13 @@ class Finder:
         """Makes the module a rank's own."""
         self.users.add(name)
         self._registry.entry(sys.modules, name)
+        package, _, leaf = name.rpartition(".")
+        if name in also_private and package in sys.modules:  # The import puts it there: the package is shared.
+            self._registry.attribute(sys.modules[package], leaf)
 
     def _is_users(self, spec: Any) -> bool:
+        if spec.name in also_private:
+            return True
         parent = spec.name.rpartition(".")[0]
         if parent and parent in sys.modules and parent not in self.users:
             return False

@@ -148,7 +148,7 @@ def _handle(number: int) -> None:
     elif number == signal.SIGINT:
         raise KeyboardInterrupt
     else:
-        exits.end_now(run, rank, 128 + number)
+        exits.end_now(run, rank, 128 + number, number)
 
 
 _HARMLESS = {
