@@ -4,6 +4,8 @@
 
 mod buffer;
 pub mod fake;
+#[cfg(feature = "mutants")]
+pub mod mutants;
 mod ranks;
 mod sequence;
 mod volume;

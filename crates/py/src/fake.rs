@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use allranks_core::{Event, GlobalRank, GroupRank, OpKind, OpRecord, Profile, ReduceOp, TensorMeta, WorldSize};
 use allranks_engine::fake::{self, Buffer, Group, OneRank, Op, Part, Ring, Side, Step, run};
+#[cfg(feature = "mutants")]
+use allranks_engine::mutants;
 use allranks_numerics::rules::{Refusal, refusal};
 use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -292,10 +294,20 @@ impl FakeMethod {
             let message = format!("the output is {}, the input is {}", out.dtype, input.dtype);
             return Err(PyTypeError::new_err(message));
         }
+        #[cfg(feature = "mutants")]
+        if mutants::change(mutants::Target::OneRank(self.kind)) == Some(mutants::Change::Nothing) {
+            return Ok(());
+        }
         // SAFETY: each buffer is the dense memory of a tensor that the caller's arguments keep alive. The interpreter
         // is held, so no Python code uses it meanwhile.
         unsafe { run(&request.steps, &self.group.rules, op, &outs, &ins) }
-            .map_err(|e| PyRuntimeError::new_err(format!("{}: {e}", self.kind)))
+            .map_err(|e| PyRuntimeError::new_err(format!("{}: {e}", self.kind)))?;
+        #[cfg(feature = "mutants")]
+        // SAFETY: as above.
+        unsafe {
+            mutants::spoil_steps(self.kind, &request.steps, &outs);
+        }
+        Ok(())
     }
 
     /// Some tensor is no plain memory: torch operations do what the steps say.

@@ -7,6 +7,8 @@ mod cli;
 mod fake;
 mod locks;
 mod member;
+#[cfg(feature = "mutants")]
+mod mutants;
 mod outcome;
 mod site;
 mod store;

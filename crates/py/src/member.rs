@@ -202,6 +202,9 @@ impl Member {
                     .collect();
                 brought.sort_by_key(|(rank, _)| *rank);
                 let payloads: Vec<Py<PyAny>> = brought.into_iter().map(|(_, p)| p).collect();
+                #[cfg(feature = "mutants")]
+                crate::mutants::combine(py, kind, payloads, &combine)?;
+                #[cfg(not(feature = "mutants"))]
                 combine.call1((payloads,))?;
                 ticket
             }
@@ -256,6 +259,10 @@ impl Member {
 /// Runs what the issuer wanted to happen on completion.
 fn finish(py: Python<'_>, ticket: &Ticket) -> PyResult<()> {
     let Some(attachment) = ticket.take_attachment() else { return Ok(()) };
+    #[cfg(feature = "mutants")]
+    if crate::mutants::forgets_staging() {
+        return Ok(());
+    }
     match attachment.downcast::<Py<PyAny>>() {
         Ok(callable) => callable.call0(py).map(drop),
         Err(_) => Ok(()),

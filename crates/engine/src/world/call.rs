@@ -44,7 +44,7 @@ pub struct Call {
 }
 
 /// A call with its number and ticket.
-pub(super) struct Arrived {
+pub(crate) struct Arrived {
     pub record: Arc<OpRecord>,
     pub inputs: SmallVec<[Buf; 1]>,
     pub outputs: SmallVec<[Buf; 1]>,

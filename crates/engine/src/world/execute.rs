@@ -7,11 +7,17 @@ use allranks_numerics::{Order, Place, Reduction, all_reduce, reduce_into};
 use super::call::Arrived;
 use crate::Buf;
 use crate::buffer::copy_all;
+#[cfg(feature = "mutants")]
+use crate::mutants;
 
 /// Carries out an operation. `all` are the participants in the order of group ranks (send, receive for a message);
 /// they agree, as `allranks_check::meeting` says, and each call passed its own check.
 pub(super) fn execute(profile: Profile, size: usize, all: &[Arrived]) {
     let first = &all[0];
+    #[cfg(feature = "mutants")]
+    if mutants::skips(first.record.kind) {
+        return;
+    }
     let root = first.record.root.map_or(0, allranks_core::GroupRank::index);
     let mut copies: Vec<(Buf, Buf)> = Vec::new();
     match first.record.kind {
@@ -45,7 +51,11 @@ pub(super) fn execute(profile: Profile, size: usize, all: &[Arrived]) {
         OpKind::Send | OpKind::Recv => copies.push((all[0].inputs[0], all[1].outputs[0])),
         OpKind::AllReduceSparse | OpKind::Barrier | OpKind::MonitoredBarrier | OpKind::NewGroup => {}
     }
+    #[cfg(feature = "mutants")]
+    mutants::redirect(first.record.kind, &mut copies);
     copy_all(&copies);
+    #[cfg(feature = "mutants")]
+    mutants::spoil(all);
 }
 
 /// Where member `to` gets the `k`-th input of `from`.
@@ -89,6 +99,8 @@ fn split_copies(all: &[Arrived]) -> Vec<(Buf, Buf)> {
 
 fn how(profile: Profile, a: &Arrived) -> (Reduction, usize) {
     let order = Order::of(profile, a.record.kind).expect("a reduction");
+    #[cfg(feature = "mutants")]
+    let order = mutants::order(a.record.kind, order);
     let dtype = a.record.inputs.first().map_or(allranks_core::Dtype::Float32, |m| m.dtype);
     let mut op = a.record.reduce_op.unwrap_or(ReduceOp::Sum);
     if op == ReduceOp::Avg && torch_divides(profile, dtype) {

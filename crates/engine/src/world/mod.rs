@@ -22,6 +22,8 @@ use allranks_core::{
 };
 use allranks_sched::{Scheduler, TaskId};
 
+#[cfg(feature = "mutants")]
+pub(crate) use call::Arrived;
 pub use call::{Call, Refused};
 use group::Group;
 pub use stall::StoreWait;
