@@ -154,7 +154,7 @@ def _on_stall(run: runtime.Runtime) -> None:
 
     hub = store.hub()
     waits = [(task, [_as_written(key) for key in keys]) for task, keys in hub.waits()] if hub is not None else []
-    run.stood = watchdog.where_ranks_stand(run)
+    run.stood = watchdog.where_ranks_stand(run, waits, stalled=True)
     try:
         run.world.stall(waits)
     finally:

@@ -8,7 +8,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from allranks import _allranks, debugger
@@ -97,26 +98,44 @@ def _stack(frame: Any) -> str:
     return "".join(traceback.format_list(shown)).rstrip()
 
 
-def say_where_ranks_stand(run: Runtime) -> None:
-    """One line a rank: where in its program, and what it waits for."""
+@dataclass(frozen=True)
+class Stand:
+    """Where a rank stands: file, line and function of its program (None before its first line), and what it does."""
+
+    rank: int
+    site: tuple[str, int, str] | None
+    doing: str
+
+
+def where_ranks_stand(run: Runtime, stores: Sequence[Any] = (), *, stalled: bool = False) -> list[Stand]:
+    """Of every rank that has not ended, in order; `stores` are the keys that tasks wait for.
+
+    In a stall, who noticed it was about to wait too.
+    """
     waits: dict[int, tuple[Any, str]] = {}
     with contextlib.suppress(Exception):
-        for rank, site, what in run.world.standing([]):
+        for rank, site, what in run.world.standing(stores):
             waits.setdefault(rank, (site, what))
     frames, threads = sys._current_frames(), run.baton.threads()
-    lines = []
-    shown: set[int] = set()
+    found: dict[int, Stand] = {}
     for task, rank, daemon, state in run.baton.tasks():
-        if state == "done" or daemon or rank in shown:
+        if state == "done" or daemon or rank in found:
             continue
-        shown.add(rank)
         site, what = waits.get(rank, (None, ""))
         frame = frames.get(threads.get(task, -1))
         if site is None and frame is not None:
             site = _allranks.user_site(frame)
-        where = f"{site[0]}:{site[1]}, in {site[2]}" if site else "before its first line"
-        doing = _doing(state, what)
-        lines.append(f"  rank {rank}: {where} ({doing})")
+        found[rank] = Stand(rank, site, _doing("blocked" if stalled and state == "running" else state, what))
+    return [found[rank] for rank in sorted(found)]
+
+
+def say_where_ranks_stand(run: Runtime) -> None:
+    """One line a rank: where in its program, and what it waits for."""
+    run.stood = where_ranks_stand(run)
+    lines = []
+    for stand in run.stood:
+        where = f"{stand.site[0]}:{stand.site[1]}, in {stand.site[2]}" if stand.site else "before its first line"
+        lines.append(f"  rank {stand.rank}: {where} ({stand.doing})")
     say("interrupted; the ranks stood here:\n" + "\n".join(lines) if lines else "interrupted")
 
 

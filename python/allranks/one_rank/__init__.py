@@ -41,7 +41,7 @@ def install(world_size: int, rank: int, fill: str = "uniform", profile: str | No
     `fill` is the rule for what peers hold: "uniform", "zeros" or "nan". `profile` ("gloo", "nccl") says whose refusals
     hold; None: gloo's where the script names gloo.
     """
-    uninstall()
+    _reset()
     session.fill, session.profile = fill, profile
     session.make_world(rank, world_size)
     takeover.take_over(session.creator, NAMES)
@@ -54,12 +54,22 @@ def register_plain() -> None:
     if "ALLRANKS" in c10d.Backend._plugins:
         return
     c10d.Backend.register_backend("allranks", session.creator("allranks"), extended_api=True, devices=["cpu", "cuda"])
+    _wait_for_plain()
+
+
+def _wait_for_plain() -> None:
     rendezvous.install_plain(session.patches)
     session.at_first_group.append(_prepare)
 
 
 def uninstall() -> None:
-    """Puts torch back as it was before `install`."""
+    """Puts torch back as it was before `install`; the backend name "allranks" stays known if it was."""
+    _reset()
+    if "ALLRANKS" in c10d.Backend._plugins:
+        _wait_for_plain()
+
+
+def _reset() -> None:
     session.patches.undo()
     session.at_first_group.clear()
     takeover.give_back()
