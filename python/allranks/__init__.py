@@ -19,7 +19,7 @@ from typing import Any
 from allranks import on_import as _on_import
 from allranks._allranks import RankAborted
 
-__all__ = ["RankAborted", "RankFailed", "run"]
+__all__ = ["RankAborted", "RankFailed", "run", "test"]
 
 try:
     __version__ = version("allranks")
@@ -46,6 +46,22 @@ def run(
     from allranks import launch
 
     return launch.run_fn(fn, world_size, args, kwargs, **options)
+
+
+def test(world_size: int | Sequence[int], **options: Any) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """Makes a function, or a method of a `unittest.TestCase`, run as all ranks of a world whenever it is called.
+
+    The process group is ready inside. `rank` and `world_size` are passed if the function has parameters of these names.
+    What a rank raises is raised, with a note that says what the others did; if no rank can go on, `RankFailed`. A list
+    of world sizes runs one after the other, as sub-tests where there are such. `options` are those of
+    `@pytest.mark.allranks`: see docs/testing.md. An option that does not exist raises ValueError at once.
+    """
+    from allranks.testing import decorator, marks
+
+    return decorator.test(marks.parse((world_size,), options, {}, {}))
+
+
+test.__test__ = False  # type: ignore[attr-defined]  # Imported into a test module, it is no test.
 
 
 def __getattr__(name: str) -> Any:

@@ -18,8 +18,38 @@ def install(registry: Registry) -> None:
     if hasattr(os, "environb"):
         registry.attribute(os.environb, "_data")
         _share(registry)
+    _c_environment(registry)
     _working_directory(registry)
     _process_ids(registry)
+
+
+def _c_environment(registry: Registry) -> None:
+    """What ranks set or unset reaches C, whose environment is one for all: after the run it is as it was before."""
+    before: dict[Any, Any] = dict(os.environ._data)  # type: ignore[attr-defined]
+    changed: dict[bytes, Any] = {}
+
+    def noting(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def change(name: Any, *value: Any) -> None:
+            if current_rank() is not None:
+                changed[os.fsencode(name)] = name
+            original(name, *value)
+
+        return change
+
+    put, unset = os.putenv, os.unsetenv
+
+    def restore() -> None:
+        for key, name in changed.items():
+            value = before.get(key, before.get(os.fsdecode(key)))
+            if value is None:
+                unset(name)
+            else:
+                put(name, value)
+
+    for name in ("putenv", "unsetenv"):
+        registry.patches.wrap(os, name, noting)
+    registry.at_close.append(restore)
 
 
 def _share(registry: Registry) -> None:
