@@ -14,7 +14,7 @@ from allranks import _allranks, failures, isolation, runtime, watchdog
 from allranks.environment import variables_of
 from allranks.isolation import environment, exits, placement, signals
 from allranks.isolation.registry import Registry
-from allranks.isolation.threads import RankThread
+from allranks.isolation.threads import RankThread, raise_in_thread
 from allranks.tagged import TaggedStream
 
 #: How long ranks may take to end once the run was aborted, in seconds.
@@ -201,16 +201,27 @@ class _Launch:
             interrupted = self._wait()
         except BaseException:  # A signal handler of somebody else raised: what is replaced must outlive the ranks.
             run.baton.abort()
-            self._over_soon()
+            self._end()
             raise
-        stuck: tuple[int, ...] = ()
-        if run.baton.is_aborted and not self._over_soon():
-            alive = {rank for _, rank, daemon, state in run.baton.tasks() if state != "done" and not daemon}
-            stuck = tuple(sorted(alive))
-        else:
+        stuck = self._end() if run.baton.is_aborted else ()
+        if not stuck:
             for thread in threads:
                 thread.join_outside(GRACE)
         return Outcome(self._results, interrupted, stuck, run.world)
+
+    def _end(self) -> tuple[int, ...]:
+        """After an abort: ranks whose threads do not end, whatever is tried."""
+        if self._over_soon():
+            return ()
+        for task, _, _, state in self._run.baton.tasks():
+            thread = self._run.task_threads.get(task)
+            # The others wait for the baton, and are told with it.
+            if state in ("running", "outside") and thread is not None and thread.ident is not None:
+                raise_in_thread(thread, _allranks.RankAborted)  # It ends a loop of Python, not a call into C.
+        if self._over_soon():
+            return ()
+        alive = {rank for _, rank, daemon, state in self._run.baton.tasks() if state != "done" and not daemon}
+        return tuple(sorted(alive))
 
     def _over_soon(self) -> bool:
         with contextlib.suppress(KeyboardInterrupt):

@@ -7,7 +7,6 @@ in place. Ctrl-C belongs to the launcher.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
 import signal
@@ -129,7 +128,7 @@ def _handle_beside(number: int) -> None:
             return
         thread = run.main_threads[rank]
         kind = error if isinstance(error, type) else type(error)
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(kind))
+        threads.raise_in_thread(thread, kind)
         for task, owner in list(run.task_threads.items()):
             if owner is thread:
                 run.baton.wake(task)

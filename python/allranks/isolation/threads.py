@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import ctypes
 import functools
 import threading
 from collections.abc import Callable
@@ -198,6 +199,11 @@ def _hook(real: Any) -> Any:
             real(args)
 
     return excepthook
+
+
+def raise_in_thread(thread: threading.Thread, kind: type[BaseException]) -> None:
+    """Raises `kind` in a thread as soon as it next runs a line of Python."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(kind))
 
 
 def start_for(run: runtime.Runtime, rank: int, act: Callable[[], None]) -> None:

@@ -69,9 +69,13 @@ class MarkedTest:
         self.case = case
         on_failure = prompts.stop_in_rank if self.item.config.getoption("usepdb", False) else None
         body = rank_body.ItemBody(self.item, on_failure, function, values)
-        result = run(case, body)
-        body.collect_properties()
+        try:
+            result = run(case, body)
+        finally:
+            body.end()
         verdict = self.verdict = verdicts.judge(result, RanksFailed, self._repeat(case))
+        if isinstance(verdict.error, KeyboardInterrupt):
+            self._say_where_ranks_stood(verdict.text)
         for text in verdict.warnings:
             self.item.warn(FindingWarning(text))
         control = [record.error for record in result.failed if isinstance(record.error, _CONTROL)]
@@ -87,6 +91,15 @@ class MarkedTest:
         __tracebackhide__ = True
         if self.verdict.teardown_error is not None:
             raise self.verdict.teardown_error
+
+    def _say_where_ranks_stood(self, text: str) -> None:
+        """After Ctrl-C: nothing else of this test is ever shown."""
+        manager = self.item.config.pluginmanager
+        reporter, capture = manager.getplugin("terminalreporter"), manager.getplugin("capturemanager")
+        if reporter is not None and capture is not None:
+            with capture.global_and_fixture_disabled():
+                reporter.ensure_newline()
+                reporter.write_line(f"{self.item.nodeid}, interrupted:\n{text}")
 
     def _repeat(self, case: marks.Case) -> str:
         command = f"pytest {shlex.quote(self.item.nodeid)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bdb
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ def stop_in_rank(item: pytest.Function, rank: int, record: Record) -> None:
     """On the rank's thread. Does what pytest does on its own thread afterwards, and sees to it that it does not."""
     invoke = item.config.pluginmanager.getplugin("pdbinvoke")
     error = record.error
-    if error is None or not isinstance(invoke, InRanks):
+    if error is None or isinstance(error, bdb.BdbQuit) or not isinstance(invoke, InRanks):
         return
     shown = item.config.stash.setdefault(_KEY, [])
     if any(one is error for one in shown):

@@ -95,8 +95,11 @@ class ItemBody(Body):
         if self._on_failure is not None:
             self._on_failure(self._item, rank, record)
 
-    def collect_properties(self) -> None:
-        """After the run: what ranks recorded, each once."""
+    def end(self) -> None:
+        """After the run: a debugger may have left output uncaptured; and what ranks recorded is kept, each once."""
+        capture = self._item.config.pluginmanager.getplugin("capturemanager")
+        if capture is not None:
+            capture.resume_global_capture()
         for properties in self._properties:
             self._item.user_properties += [one for one in properties if one not in self._item.user_properties]
 

@@ -159,6 +159,10 @@ def _note(result: Result, record: Record, body: Body, error: BaseException) -> N
     run = runtime.current()
     try:
         body.failed(record.rank, record)
+    except _allranks.RankAborted:
+        raise
+    except BaseException as stop:  # Somebody leaves the debugger.
+        record.error = stop
     finally:
         if run is not None:
             launch.tell_failed(run, record.rank, error, record.place)
