@@ -43,6 +43,47 @@ fn every_collective() {
     }
 }
 
+/// Large enough for several threads: every element of every result, on every rank.
+#[test]
+fn large_operations() {
+    const N: usize = (1 << 18) + 3;
+    let given = |rank: usize, at: usize| ((at * 7 + rank * 13) % 101) as f32;
+    let from = |rank: usize| -> Vec<f32> { (0..3 * N).map(|at| given(rank, at)).collect() };
+    let sum = |at: usize| (0..3).map(|r| given(r, at)).sum::<f32>();
+    run(3, &Options::default(), |rank| {
+        let (me, world, whole) = (rank.rank().index(), rank.world(), from(rank.rank().index()));
+        let mine = &whole[..N];
+        let mut x = mine.to_vec();
+        world.all_reduce(&mut x, ReduceOp::Sum);
+        assert!((0..N).all(|at| x[at] == sum(at)), "all_reduce on rank {me}");
+        for root in 0..3 {
+            x.copy_from_slice(mine);
+            world.reduce(&mut x, ReduceOp::Sum, GroupRank(root));
+            assert!(me != root as usize || (0..N).all(|at| x[at] == sum(at)), "reduce on rank {me}");
+            x.copy_from_slice(mine);
+            world.broadcast(&mut x, GroupRank(root));
+            assert!((0..N).all(|at| x[at] == given(root as usize, at)), "broadcast on rank {me}");
+        }
+        let mut all = vec![0.0f32; 3 * N];
+        world.all_gather(mine, &mut all);
+        assert!((0..3 * N).all(|at| all[at] == given(at / N, at % N)), "all_gather on rank {me}");
+        world.all_to_all(&whole, &[N as u64; 3], &mut all, &[N as u64; 3]);
+        assert!((0..3 * N).all(|at| all[at] == given(at / N, me * N + at % N)), "all_to_all on rank {me}");
+        world.reduce_scatter(&whole, &mut x, ReduceOp::Sum);
+        assert!((0..N).all(|at| x[at] == sum(me * N + at)), "reduce_scatter on rank {me}");
+        let (next, last) = (GroupRank((me as u32 + 1) % 3), GroupRank((me as u32 + 2) % 3));
+        if me == 0 {
+            world.send(mine, next, Tag(0));
+        }
+        world.recv(&mut x, Some(last), Tag(0));
+        if me != 0 {
+            world.send(mine, next, Tag(0));
+        }
+        assert!((0..N).all(|at| x[at] == given(last.index(), at)), "recv on rank {me}");
+    })
+    .expect("correct");
+}
+
 #[test]
 fn groups_have_their_own_sequence() {
     let results = run(4, &Options::default(), |rank| {
