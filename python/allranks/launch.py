@@ -12,7 +12,7 @@ from typing import Any
 
 from allranks import _allranks, failures, isolation, runtime, watchdog
 from allranks.environment import variables_of
-from allranks.isolation import environment, exits, placement, signals
+from allranks.isolation import clock, environment, exits, placement, signals
 from allranks.isolation.registry import Registry
 from allranks.isolation.threads import RankThread, raise_in_thread
 from allranks.tagged import TaggedStream
@@ -68,6 +68,7 @@ class Options:
     world_size: int
     seed: int = 0
     schedule: str = "round-robin"
+    clock: str = "real"
     profile: str | None = None
     watchdog: float | None = 10.0
     tag_output: bool = False
@@ -118,8 +119,15 @@ def _prepared(plan: Any) -> Iterator[runtime.Runtime]:
     try:
         isolation.install(registry)
         baton = _allranks.Baton(
-            schedule=plan.schedule, seed=plan.seed, swapper=registry.swapper, on_stall=lambda: _on_stall(run)
+            schedule=plan.schedule,
+            seed=plan.seed,
+            swapper=registry.swapper,
+            on_stall=lambda: _on_stall(run),
+            clock=plan.clock,
+            on_expiry=lambda rank, text: _on_expiry(run, rank, text),
         )
+        if baton.is_virtual:
+            clock.install(registry)
         run = runtime.Runtime(plan.world_size, baton, registry.swapper, registry, _allranks.World(baton), plan)
         if getattr(plan, "launcher", True):
             _set_environments(run)
@@ -150,16 +158,28 @@ def _free_looking_port() -> int:
 
 def _on_stall(run: runtime.Runtime) -> None:
     """Nobody can go on: the engine says why and ends the run."""
-    from allranks.backend import store
-
-    hub = store.hub()
-    waits = [(task, [_as_written(key) for key in keys]) for task, keys in hub.waits()] if hub is not None else []
+    waits = _store_waits()
     run.stood = watchdog.where_ranks_stand(run, waits, stalled=True)
     try:
         run.world.stall(waits)
     finally:
         if not run.baton.is_aborted:
             run.baton.abort()
+
+
+def _on_expiry(run: runtime.Runtime, rank: int, text: str | None) -> None:
+    """A wait of a rank times out, first without `text`: what a stall would be told is kept, in case it dies of that."""
+    if text is None:
+        run.world.expiring(rank, _store_waits())
+    else:
+        run.world.suspect_stall(rank, text)
+
+
+def _store_waits() -> list[tuple[int, list[str]]]:
+    from allranks.backend import store
+
+    hub = store.hub()
+    return [(task, [_as_written(key) for key in keys]) for task, keys in hub.waits()] if hub is not None else []
 
 
 def _as_written(key: str) -> str:
@@ -314,9 +334,7 @@ class _Launch:
         self._tell_end(result)
 
 
-def tell_failed(
-    run: runtime.Runtime, rank: int, error: BaseException, place: tuple[str | None, int, str]
-) -> None:
+def tell_failed(run: runtime.Runtime, rank: int, error: BaseException, place: tuple[str | None, int, str]) -> None:
     """Says to the engine that `rank` failed by `error`, which was raised at `place`."""
     run.session.diagnose(rank, error)
     run.world.rank_failed(rank, *place, one_line(error))

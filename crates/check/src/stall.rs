@@ -250,7 +250,10 @@ fn lonely_message(
         let id = if sends { FindingId::UnmatchedSend } else { FindingId::UnmatchedRecv };
         let who = peer.map_or_else(|| "every other rank".to_owned(), |p| format!("rank {p}"));
         let verb = if sends { "receives it" } else { "sends it" };
-        (id, format!("rank {} waits in {}, but {who} ended and never {verb}", op.rank, describe(op)), Vec::new())
+        // When a deadline passes, the peer may still run or sleep.
+        let runs = peer.is_some_and(|peer| !view.ended.contains(peer));
+        let fate = if runs { "never" } else { "ended and never" };
+        (id, format!("rank {} waits in {}, but {who} {fate} {verb}", op.rank, describe(op)), Vec::new())
     };
     let mut ranks: RankSet = [op.rank].into_iter().collect();
     ranks.extend(peer);

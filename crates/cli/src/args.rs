@@ -68,6 +68,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum)]
     pub schedule: Option<SchedulePolicy>,
 
+    /// Whether sleeps and time-outs take time. `virtual`: when all ranks sleep or wait, time jumps [default: real]
+    #[arg(long, value_enum)]
+    pub clock: Option<ClockChoice>,
+
     /// With --rank: what the other ranks are said to hold. `uniform`: what this rank holds [default: uniform]
     #[arg(long, value_parser = fills())]
     pub fill: Option<FillRule>,
@@ -122,6 +126,15 @@ pub enum SchedulePolicy {
     Random,
 }
 
+/// Whether sleeps and time-outs take time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ClockChoice {
+    /// As without us.
+    Real,
+    /// When every rank sleeps or waits with a deadline, time jumps to the earliest.
+    Virtual,
+}
+
 macro_rules! option_value {
     ($name:ident) => {
         impl $name {
@@ -134,6 +147,7 @@ macro_rules! option_value {
     };
 }
 option_value!(SchedulePolicy);
+option_value!(ClockChoice);
 
 /// The whole command line, for help texts and completions.
 pub fn command() -> clap::Command {

@@ -8,7 +8,7 @@ use allranks_core::{GlobalRank, Profile, WorldSize};
 use allranks_report::{FillRule, reproduce};
 
 use crate::UsageError;
-use crate::args::{RunArgs, SchedulePolicy};
+use crate::args::{ClockChoice, RunArgs, SchedulePolicy};
 
 /// The world without `-n`: the smallest in which ranks can disagree.
 pub const DEFAULT_WORLD: WorldSize = WorldSize(2);
@@ -37,6 +37,8 @@ pub struct RunPlan {
     pub seed: u64,
     /// Who goes on at a hand-over.
     pub schedule: SchedulePolicy,
+    /// Whether sleeps and time-outs take time.
+    pub clock: ClockChoice,
     /// What peers hold in one-rank mode.
     pub fill: FillRule,
     /// Where findings go, as an absolute path: the program may change its folder.
@@ -73,6 +75,7 @@ impl RunPlan {
             profile: args.profile,
             seed: args.seed,
             schedule: args.schedule.unwrap_or(SchedulePolicy::RoundRobin),
+            clock: args.clock.unwrap_or(ClockChoice::Real),
             fill: args.fill.unwrap_or(FillRule::Uniform),
             findings: args.findings.as_deref().map(findings_path).transpose()?,
             tag_output: args.tag_output,
@@ -98,6 +101,7 @@ impl RunPlan {
         option("--profile", self.profile.map(|profile| profile.to_string()));
         option("--seed", self.on.is_none().then(|| self.seed.to_string()));
         option("--schedule", (self.schedule != SchedulePolicy::RoundRobin).then(|| self.schedule.name()));
+        option("--clock", (self.clock != ClockChoice::Real).then(|| self.clock.name()));
         option("--fill", (self.fill != FillRule::Uniform).then(|| self.fill.name().to_owned()));
         option("--on", self.on.map(|backend| backend.to_string()));
         let watchdog = self.watchdog.unwrap_or_default();
@@ -130,12 +134,16 @@ fn check_effect(args: &RunArgs) -> Result<(), UsageError> {
     if args.schedule.is_some() && args.rank.is_some() {
         return error("--schedule", "with --rank", "one rank runs alone; there is nothing to schedule");
     }
+    if args.clock.is_some() && args.rank.is_some() {
+        return error("--clock", "with --rank", "one rank runs alone; nothing waits for others");
+    }
     if args.on.is_some() {
         let real = "real processes run by themselves; leave it out";
         let given = [
             ("--rank", args.rank.is_some()),
             ("--profile", args.profile.is_some()),
             ("--schedule", args.schedule.is_some()),
+            ("--clock", args.clock.is_some()),
             ("--watchdog", args.watchdog.is_some()),
             ("--pdb", args.pdb),
         ];

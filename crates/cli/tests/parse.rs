@@ -103,6 +103,7 @@ fn the_command_that_reproduces_a_run() {
     let lines = [
         "run @train.py",
         "run -n 4 --seed 3 --schedule random --quiet --strict --findings @f.jsonl @train.py --name a*b",
+        "run -n 4 --clock virtual @train.py",
         "run -n 64 --rank 17 --fill nan --profile nccl --watchdog 0 -m pkg.train -x",
         "run -n 4 --on gloo @pkg",
     ];
@@ -151,6 +152,9 @@ fn wrong_command_lines_get_one_line_and_a_hint() {
         "run --fill zeros @train.py",
         "run -n 4 --rank 0 --schedule random @train.py",
         "run -n 4 --rank 0 --on gloo @train.py",
+        "run -n 4 --rank 0 --clock virtual @train.py",
+        "run --clock fast @train.py",
+        "run --on gloo --clock virtual @train.py",
         "run --on gloo --pdb @train.py",
         "run --record DIR @train.py",
     ];

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use allranks_core::GlobalRank;
-use allranks_sched::{Handoff, OwnerId, Random, RoundRobin, Scheduler, Switch, TaskId, TaskState, Wait, Wake};
+use allranks_sched::{Clock, Handoff, OwnerId, Random, RoundRobin, Scheduler, Switch, TaskId, TaskState, Wait, Wake};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -29,6 +29,9 @@ pub(crate) struct Shared {
     swapper: Option<Py<Swapper>>,
     /// Called, with the baton held, when nobody can go on. Must call `abort`.
     on_stall: Py<PyAny>,
+    /// Called with a rank and None, the baton held, when a wait of the rank is about to time out; then with the rank
+    /// and the text that it gets, unless the engine knows that.
+    on_expiry: Option<Py<PyAny>>,
     /// Whose state is in place.
     in_place: AtomicU32,
     /// The number by which Python knows the thread of a task.
@@ -36,6 +39,16 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// A wait of `rank` is about to time out; the program has not been told.
+    pub fn expiring(&self, py: Python<'_>, rank: GlobalRank) -> PyResult<()> {
+        self.on_expiry.as_ref().map_or(Ok(()), |call| call.call1(py, (rank.0, py.None())).map(drop))
+    }
+
+    /// It is told now, with this text.
+    pub fn expired(&self, py: Python<'_>, rank: GlobalRank, text: &str) -> PyResult<()> {
+        self.on_expiry.as_ref().map_or(Ok(()), |call| call.call1(py, (rank.0, text)).map(drop))
+    }
+
     /// Every task whose thread has come, with that thread's number.
     pub fn threads(&self) -> BTreeMap<TaskId, u64> {
         self.idents.lock().expect("never poisoned").clone()
@@ -143,13 +156,27 @@ pub(crate) struct Baton {
 
 #[pymethods]
 impl Baton {
-    /// `schedule` is "round-robin" or "random"; `seed` serves the latter.
+    /// `schedule` is "round-robin" or "random"; `seed` serves the latter. `clock` is "real" or "virtual". `on_stall()` is
+    /// called when nobody can go on, and must call `abort`; `on_expiry(rank, text)` when a wait for others
+    /// is about to time out (text None) and when a store says so (the exception's text).
     #[new]
-    #[pyo3(signature = (*, schedule, seed, swapper, on_stall))]
-    fn new(schedule: &str, seed: u64, swapper: Option<Py<Swapper>>, on_stall: Py<PyAny>) -> PyResult<Self> {
+    #[pyo3(signature = (*, schedule, seed, swapper, on_stall, clock = "real", on_expiry = None))]
+    fn new(
+        schedule: &str,
+        seed: u64,
+        swapper: Option<Py<Swapper>>,
+        on_stall: Py<PyAny>,
+        clock: &str,
+        on_expiry: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        let clock = match clock {
+            "real" => Clock::Real,
+            "virtual" => Clock::Virtual,
+            other => return Err(PyValueError::new_err(format!("unknown clock {other:?}: it is real or virtual"))),
+        };
         let scheduler = match schedule {
-            "round-robin" => Scheduler::new(RoundRobin),
-            "random" => Scheduler::new(Random::new(seed)),
+            "round-robin" => Scheduler::with_clock(RoundRobin, clock),
+            "random" => Scheduler::with_clock(Random::new(seed), clock),
             other => return Err(PyValueError::new_err(format!("unknown schedule {other:?}"))),
         };
         Ok(Self {
@@ -157,6 +184,7 @@ impl Baton {
                 scheduler: Arc::new(scheduler),
                 swapper,
                 on_stall,
+                on_expiry,
                 in_place: AtomicU32::new(NOBODY),
                 idents: Mutex::default(),
             }),
@@ -213,11 +241,23 @@ impl Baton {
         me.settle(py, self.shared.scheduler.sleep(me.task, duration)).map(drop)
     }
 
+    /// Whether time jumps.
+    #[getter]
+    fn is_virtual(&self) -> bool {
+        self.shared.scheduler.clock() == Clock::Virtual
+    }
+
+    /// How far the program's time is ahead of the system's, in nanoseconds; 0 with a real clock.
+    #[getter]
+    fn jumped_ns(&self) -> u64 {
+        u64::try_from(self.shared.scheduler.jumped().total().as_nanos()).unwrap_or(u64::MAX)
+    }
+
     /// Waits for `wake(task)`: "ready", "timed-out" or "soft". `timeout` in seconds, None for ever.
     #[pyo3(signature = (timeout = None, *, soft = false))]
     fn block(&self, py: Python<'_>, timeout: Option<f64>, soft: bool) -> PyResult<&'static str> {
         let me = this(py)?;
-        let wait = Wait { timeout: self::timeout(timeout)?, soft };
+        let wait = Wait { timeout: self::timeout(timeout)?, until: None, soft };
         Ok(match me.settle(py, self.shared.scheduler.block(me.task, wait))? {
             Wake::TimedOut => "timed-out",
             Wake::Soft => "soft",

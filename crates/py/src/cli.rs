@@ -42,6 +42,12 @@ impl PyRunPlan {
         self.0.schedule.name()
     }
 
+    /// "real" or "virtual".
+    #[getter]
+    fn clock(&self) -> String {
+        self.0.clock.name()
+    }
+
     /// "uniform", "zeros" or "nan".
     #[getter]
     fn fill(&self) -> &'static str {

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 mod baton;
 mod cli;
+mod clock;
 mod fake;
 mod locks;
 mod member;
@@ -23,6 +24,7 @@ fn _allranks(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(baton::current_rank, m)?)?;
     m.add_function(wrap_pyfunction!(baton::current_task, m)?)?;
     m.add_function(wrap_pyfunction!(baton::forget_current_task, m)?)?;
+    m.add_class::<clock::JumpingClock>()?;
     m.add_class::<fake::FakeWorld>()?;
     m.add_class::<fake::FakeGroup>()?;
     m.add_class::<fake::FakeMethod>()?;

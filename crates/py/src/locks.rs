@@ -39,7 +39,7 @@ impl Core {
         match baton::current() {
             Some(me) => loop {
                 self.inner.lock().expect("never poisoned").waiters.push_back((me.shared.clone(), me.task));
-                let handoff = me.shared.scheduler.block(me.task, Wait { timeout, soft: false });
+                let handoff = me.shared.scheduler.block(me.task, Wait { timeout, ..Wait::default() });
                 let woken = me.settle(py, handoff);
                 self.inner.lock().expect("never poisoned").waiters.retain(|(_, task)| *task != me.task);
                 let wake = woken?;

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 use smallvec::SmallVec;
 
-use crate::baton;
+use crate::baton::{self, Current};
 use crate::tensor::{meta_of, plain};
 use crate::world::parse;
 use crate::{site, tensor};
@@ -102,9 +102,11 @@ impl Member {
     ///
     /// `op` is (number of torch's RedOpType, factor of PREMUL_SUM). Splits count elements. `root` is a group rank: the
     /// root or the peer. `finish` is called, by whichever rank completes the operation, when the data is there.
+    /// `timeout` in seconds is None where none counts.
     /// Raises NeedsStaging, before anything happened, if a tensor is not dense CPU memory.
     #[pyo3(signature = (kind, inputs, outputs, *, op = None, root = None, tag = None, input_splits = vec![],
-                        output_splits = vec![], members = vec![], asynchronous = false, finish = None))]
+                        output_splits = vec![], members = vec![], asynchronous = false, finish = None,
+                        timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python function")]
     fn issue(
         &self,
@@ -120,6 +122,7 @@ impl Member {
         members: Vec<u32>,
         asynchronous: bool,
         finish: Option<Py<PyAny>>,
+        timeout: Option<f64>,
     ) -> PyResult<Option<PyTicket>> {
         let (input_bufs, input_metas) = buffers(&inputs)?;
         let (output_bufs, output_metas) = buffers(&outputs)?;
@@ -145,6 +148,7 @@ impl Member {
             outputs: output_bufs,
             factor: op.map_or(1.0, |(_, factor)| factor),
             keep: Some(Box::new((inputs.unbind(), outputs.unbind()))),
+            timeout: baton::timeout(timeout)?,
             attachment: finish.map(|f| Box::new(f) as Box<_>),
         };
         self.carry_on(py, call, asynchronous)
@@ -152,7 +156,7 @@ impl Member {
 
     /// An operation that Python carries out: all members bring a `payload`, and the one that comes last calls
     /// `combine(payloads)`, in the order of group ranks. `tensors` are only described, in reports.
-    #[pyo3(signature = (kind, payload, combine, *, op, tensors, asynchronous))]
+    #[pyo3(signature = (kind, payload, combine, *, op, tensors, asynchronous, timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python function")]
     fn exchange(
         &self,
@@ -163,6 +167,7 @@ impl Member {
         op: (u8, f64),
         tensors: Vec<Bound<'_, PyAny>>,
         asynchronous: bool,
+        timeout: Option<f64>,
     ) -> PyResult<Option<PyTicket>> {
         let inputs = tensors.iter().map(meta_of).collect::<PyResult<_>>()?;
         let record = OpRecord {
@@ -187,6 +192,7 @@ impl Member {
             outputs: SmallVec::new(),
             factor: op.1,
             keep: None,
+            timeout: baton::timeout(timeout)?,
             attachment: Some(Box::new((self.me, payload))),
         };
         let issued = self.engine.issue(self.group, self.me, call).map_err(|e| refused(py, &e))?;
@@ -251,7 +257,7 @@ impl Member {
         if asynchronous {
             return Ok(Some(ticket));
         }
-        ticket.wait(py, None, false)?;
+        ticket.wait(py, None, false, false)?;
         Ok(None)
     }
 }
@@ -278,34 +284,72 @@ pub(crate) struct PyTicket {
 
 #[pymethods]
 impl PyTicket {
-    /// Waits, at most `timeout` seconds (None: for ever): "done", "timed-out", or "soft": with `soft`, the wait is given
-    /// up when nobody else can go on either.
-    #[pyo3(signature = (timeout = None, soft = false))]
-    fn wait(&self, py: Python<'_>, timeout: Option<f64>, soft: bool) -> PyResult<&'static str> {
+    /// Waits, at most `timeout` seconds (None: as long as the operation may take): "done", "timed-out", or "soft": with
+    /// `soft`, the wait is given up when nobody else can go on either.
+    ///
+    /// RuntimeError if the operation failed. It fails when its own time is over, and with it whatever its rank has in the
+    /// group; so it does after `timeout` if that is to count as its own (`fails`).
+    #[pyo3(signature = (timeout = None, soft = false, fails = false))]
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>, soft: bool, fails: bool) -> PyResult<&'static str> {
         if self.ticket.is_done() {
-            self.engine.waited(&self.ticket);
-            return Ok("done");
+            return self.end();
         }
         let me = baton::this(py)?;
-        let wait = Wait { timeout: baton::timeout(timeout)?, soft };
+        let scheduler = &me.shared.scheduler;
+        let asked = baton::timeout(timeout)?;
+        let (own, other) = if fails { (asked, None) } else { (None, asked) };
+        let until = self.engine.wait_until(&self.ticket, own);
+        let other = other.map(|limit| scheduler.after(limit));
+        let wait = Wait { timeout: None, until: until.into_iter().chain(other).min(), soft };
         loop {
             self.engine.start_waiting(me.task, me.rank, &self.ticket);
-            let settled = me.settle(py, me.shared.scheduler.block(me.task, wait));
+            let settled = me.settle(py, scheduler.block(me.task, wait));
+            if let Ok(Wake::TimedOut) = settled
+                && !self.ticket.is_done()
+            {
+                self.expiring(py, &me)?;
+            }
             self.engine.stop_waiting(me.task, &self.ticket);
             let wake = settled?;
             if self.ticket.is_done() {
-                self.engine.waited(&self.ticket);
-                return Ok("done");
+                return self.end();
             }
             match wake {
-                Wake::TimedOut => return Ok("timed-out"),
+                Wake::TimedOut if until.is_some() && until <= wait.until => {
+                    self.engine.expire(&self.ticket);
+                    return self.end();
+                }
+                Wake::TimedOut => {
+                    self.engine.suspect_stall(me.rank, WAIT_TIMED_OUT);
+                    return Ok("timed-out");
+                }
                 Wake::Soft => return Ok("soft"),
                 Wake::Ready | Wake::Aborted => {}
             }
         }
     }
 
-    /// Whether the operation is complete; does not wait.
+    /// Lets others run, for a loop that asks `is_done` again and again. The operation fails if its time is over then.
+    fn poll(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(me) = baton::current() else { return Ok(()) };
+        me.settle(py, me.shared.scheduler.poll(me.task, self.ticket.deadline()))?;
+        if self.engine.is_overdue(&self.ticket) {
+            self.engine.start_waiting(me.task, me.rank, &self.ticket);
+            let noted = self.expiring(py, &me);
+            self.engine.stop_waiting(me.task, &self.ticket);
+            noted?;
+            self.engine.expire(&self.ticket);
+        }
+        Ok(())
+    }
+
+    /// Why it failed, or None.
+    #[getter]
+    fn failure(&self) -> Option<&str> {
+        self.ticket.failure().map(|text| &**text)
+    }
+
+    /// Whether the operation is over, complete or failed; does not wait.
     #[getter]
     fn is_done(&self) -> bool {
         self.ticket.is_done()
@@ -334,7 +378,7 @@ impl PyTicket {
         self.engine.waited(&self.ticket);
     }
 
-    /// Group ranks of the members who have not come, for a collective that is not complete.
+    /// Group ranks of the members who have not come, for a collective that is not complete, or failed.
     fn absent(&self) -> Vec<u32> {
         self.engine.absent(&self.ticket).into_iter().map(|r| r.0).collect()
     }
@@ -343,6 +387,25 @@ impl PyTicket {
     #[getter]
     fn seq(&self) -> u64 {
         self.ticket.record().seq.0
+    }
+}
+
+/// What torch says when `Work.wait(timeout)` gives up and the operation goes on.
+const WAIT_TIMED_OUT: &str = "Operation timed out!";
+
+impl PyTicket {
+    /// What the program gets to know of an operation that is over.
+    fn end(&self) -> PyResult<&'static str> {
+        self.engine.waited(&self.ticket);
+        match self.ticket.failure() {
+            None => Ok("done"),
+            Some(text) => Err(PyRuntimeError::new_err(text.to_string())),
+        }
+    }
+
+    /// A wait is about to time out: what a stall would be told is kept, in case the rank dies of it.
+    fn expiring(&self, py: Python<'_>, me: &Current) -> PyResult<()> {
+        if self.engine.knows_why(me.rank) { Ok(()) } else { me.shared.expiring(py, me.rank) }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use allranks_core::{GlobalRank, WorldSize};
-use allranks_sched::{TaskId, Wait, Wake};
+use allranks_sched::{Clock, TaskId, Wait, Wake};
 use allranks_store::{
     Alone, Blame, FileUse, Hub, KeyValueStore, Patience, ServerUse, StoreError, TcpRequest, WaitError, Waiter, Waker,
 };
@@ -88,8 +88,15 @@ impl Waiter for Caller<'_> {
     fn block(&mut self, deadline: Option<Duration>, limit: Option<Duration>) -> PyResult<Wake> {
         match self {
             Self::Rank(py, current) => {
-                let wait = Wait { timeout: deadline, soft: false };
-                current.settle(*py, current.shared.scheduler.block(current.task, wait))
+                let scheduler = &current.shared.scheduler;
+                // Nobody has to wait for a default that is long: with a real clock a stall is reported instead.
+                let timeout = if scheduler.clock() == Clock::Virtual { limit } else { deadline };
+                let wait = Wait { timeout, ..Wait::default() };
+                let wake = current.settle(*py, scheduler.block(current.task, wait))?;
+                if wake == Wake::TimedOut {
+                    current.shared.expiring(*py, current.rank)?;
+                }
+                Ok(wake)
             }
             Self::Other(py, thread, _) => {
                 let until = limit.map(|limit| Instant::now() + limit);
@@ -108,7 +115,7 @@ impl Waiter for Caller<'_> {
 
     fn yield_now(&mut self) -> PyResult<()> {
         match self {
-            Self::Rank(py, current) => current.settle(*py, current.shared.scheduler.yield_now(current.task)).map(drop),
+            Self::Rank(py, current) => current.settle(*py, current.shared.scheduler.poll(current.task, None)).map(drop),
             Self::Other(..) => Ok(()),
         }
     }
@@ -124,6 +131,11 @@ fn raise(py: Python<'_>, error: WaitError<PyErr>) -> PyErr {
 /// The one place where a store's error becomes an exception.
 fn raised(py: Python<'_>, error: &StoreError) -> PyErr {
     let text = error.to_string();
+    if let (true, Some(me)) = (error.is_timeout(), baton::current())
+        && let Err(e) = me.shared.expired(py, me.rank, &text)
+    {
+        return e;
+    }
     let torch = |name: &str| match py.import("torch.distributed").and_then(|m| m.getattr(name)?.call1((&text,))) {
         Ok(value) => PyErr::from_value(value),
         Err(e) => e,

@@ -90,8 +90,9 @@ impl PyWorld {
         Ok(())
     }
 
-    /// The same, held back until `rank` dies of the exception that it is about to get.
-    #[pyo3(signature = (rank, id, severity, headline, locations, *, ranks, hints = vec![], rule = "definite", group = None))]
+    /// The same, held back until `rank` dies of the exception that it is about to get (`text` is part of that one's).
+    #[pyo3(signature = (rank, id, severity, headline, locations, *, ranks, hints = vec![], rule = "definite", group = None,
+                        text = None))]
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python function")]
     fn suspect(
         &self,
@@ -104,9 +105,10 @@ impl PyWorld {
         hints: Vec<String>,
         rule: &str,
         group: Option<&str>,
+        text: Option<&str>,
     ) -> PyResult<()> {
         let finding = finding(id, severity, headline, locations, ranks, hints, rule, group)?;
-        self.engine.suspect(GlobalRank(rank), finding);
+        self.engine.suspect(GlobalRank(rank), finding, text);
         Ok(())
     }
 
@@ -122,6 +124,25 @@ impl PyWorld {
         let sites = self.sites(py)?;
         self.engine.stalled(&sites, &store_waits(stores));
         Ok(())
+    }
+
+    /// A wait of `rank` is about to time out: finds out what a stall would be told, in case it dies of that.
+    #[pyo3(signature = (rank, stores = vec![]))]
+    fn expiring(&self, py: Python<'_>, rank: u32, stores: Vec<(u32, Vec<String>)>) -> PyResult<()> {
+        if !self.engine.knows_why(GlobalRank(rank)) {
+            self.engine.expiring(GlobalRank(rank), &self.sites(py)?, &store_waits(stores));
+        }
+        Ok(())
+    }
+
+    /// What `expiring` found is reported if `rank` dies of an exception whose text has this in it.
+    fn suspect_stall(&self, rank: u32, text: &str) {
+        self.engine.suspect_stall(GlobalRank(rank), text);
+    }
+
+    /// `rank` dies of an exception; `texts` are its text and those of the exceptions that it came from.
+    fn dies_of(&self, rank: u32, texts: Vec<String>) {
+        self.engine.dies_of(GlobalRank(rank), &texts);
     }
 
     /// Where each blocked task stands: (rank, (file, line, function) or None, what it does).

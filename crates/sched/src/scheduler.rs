@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::state::{Next, Parker, State};
+use crate::timeline::{Clock, Deadline, Jumped};
 use crate::{OwnerId, Policy, Step, TaskId, TaskInfo, TaskState, Wait, Wake};
 
 /// What came of giving up the baton.
@@ -34,12 +35,41 @@ pub struct Switch<'a> {
 pub struct Scheduler {
     state: Mutex<State>,
     over: Condvar,
+    clock: Clock,
+    jumped: Jumped,
 }
 
 impl Scheduler {
-    /// Without tasks.
+    /// Without tasks; time is real.
     pub fn new(policy: impl Policy + 'static) -> Self {
-        Self { state: Mutex::new(State::new(Box::new(policy))), over: Condvar::new() }
+        Self::with_clock(policy, Clock::Real)
+    }
+
+    /// Without tasks.
+    pub fn with_clock(policy: impl Policy + 'static, clock: Clock) -> Self {
+        let state = State::new(Box::new(policy), clock);
+        let jumped = state.time.jumped.clone();
+        Self { state: Mutex::new(state), over: Condvar::new(), clock, jumped }
+    }
+
+    /// Whether time passes by itself.
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// How far the program's time is ahead of the system's; always zero with a real clock.
+    pub fn jumped(&self) -> &Jumped {
+        &self.jumped
+    }
+
+    /// Virtual time: the sum of what was slept or waited out. A [`Deadline`] has passed when its `at` is below it.
+    pub fn now(&self) -> Duration {
+        self.lock().now
+    }
+
+    /// The point in time that much later than now.
+    pub fn after(&self, duration: Duration) -> Deadline {
+        self.lock().after(duration)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -101,13 +131,28 @@ impl Scheduler {
         self.hand_over(state, task)
     }
 
-    /// Lets at least `duration` of real time pass; others run meanwhile. Zero is a turn behind all runnable tasks.
+    /// Lets at least `duration` pass on the clock; others run meanwhile. Zero is a [`poll`](Self::poll).
     pub fn sleep(&self, task: TaskId, duration: Duration) -> Handoff<'_> {
+        if duration.is_zero() {
+            return self.poll(task, None);
+        }
         let mut state = self.lock();
         if state.aborted {
             return Handoff::Continue(Wake::Aborted);
         }
         state.sleep(task, duration);
+        self.hand_over(state, task)
+    }
+
+    /// A turn behind all that can run, for a task that asks again and again whether something happened. When all who
+    /// poll have asked in vain, sleepers and deadlines go on as if they did not: with a virtual clock after
+    /// some rounds, else when they are due. `until` is when asking has an end: [`Wake::TimedOut`].
+    pub fn poll(&self, task: TaskId, until: Option<Deadline>) -> Handoff<'_> {
+        let mut state = self.lock();
+        if state.aborted {
+            return Handoff::Continue(Wake::Aborted);
+        }
+        state.poll(task, until);
         self.hand_over(state, task)
     }
 
@@ -198,7 +243,10 @@ impl Scheduler {
         match state.dispatch() {
             Next::Task(next) if next == me => Handoff::Continue(state.task(me).wake),
             Next::Task(next) => Handoff::Park(self.switch(&mut state, Some(next), me)),
-            Next::Idle => Handoff::Park(self.switch(&mut state, None, me)),
+            Next::Idle => {
+                nudge_sleeper(&state);
+                Handoff::Park(self.switch(&mut state, None, me))
+            }
             Next::Stalled | Next::Over => {
                 // Over cannot be: `me` itself waits; only a daemon that waits alone comes here, and stays parked.
                 if state.task(me).daemon && !state.tasks.iter().any(|t| !t.daemon && t.state == TaskState::Blocked) {
@@ -224,7 +272,10 @@ impl Scheduler {
         }
         let (next, stalled) = match state.dispatch() {
             Next::Task(task) => (state.task(task).parker.clone(), false),
-            Next::Idle => (None, false),
+            Next::Idle => {
+                nudge_sleeper(&state);
+                (None, false)
+            }
             Next::Stalled => (None, true),
             Next::Over => (None, false),
         };
@@ -246,14 +297,15 @@ impl Scheduler {
             }
             let mut state = self.lock();
             let entry = state.task(task);
-            let left = match entry.state {
-                TaskState::Sleeping => entry.real_deadline.map(|at| at.saturating_duration_since(Instant::now())),
+            let due = match entry.state {
+                TaskState::Sleeping => entry.due,
                 _ => None,
             };
+            let left = due.map(|due| state.time.left(due));
             match left {
                 Some(left) if left.is_zero() => {
                     // Past its time: asking once is enough, whoever frees the baton later looks at sleepers again.
-                    entry.real_deadline = None;
+                    state.task(task).due = None;
                     self.dispatch_if_free(state);
                 }
                 Some(left) => {
@@ -277,6 +329,15 @@ impl Switch<'_> {
         }
         let (task, parker) = self.me.as_ref().expect("made with a task");
         self.scheduler.park(*task, parker)
+    }
+}
+
+/// Nobody runs until a sleeper wakes: it must see how late it is by now.
+fn nudge_sleeper(state: &State) {
+    if state.time.clock == Clock::Virtual
+        && let Some(parker) = state.first_sleeper()
+    {
+        parker.thread.unpark();
     }
 }
 

@@ -1,13 +1,20 @@
 //! What is known of each task, and the decision who runs next.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::Thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::Policy;
+use crate::timeline::{Clock, Deadline, Timeline};
+
+/// With a virtual clock, how often each poller asks in vain before time jumps to a sleeper: who asks a few times is in no
+/// loop.
+const ROUNDS_BEFORE_SLEEPERS: usize = 100;
+/// The same before a deadline expires: a loop with an end of its own should come to it.
+const ROUNDS_BEFORE_DEADLINES: usize = 10_000;
 
 /// A task of one scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,6 +35,8 @@ pub struct OwnerId(pub u32);
 pub struct Wait {
     /// Give up after this much (virtual) time; it passes at once when nobody else can go on.
     pub timeout: Option<Duration>,
+    /// Give up then; the earlier of the two counts.
+    pub until: Option<Deadline>,
     /// May be woken without what it waits for if nobody else can go on.
     pub soft: bool,
 }
@@ -98,6 +107,15 @@ struct WakeAt {
     task: TaskId,
 }
 
+/// What a sleeping task waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Nap {
+    /// Its time.
+    Timed,
+    /// A turn behind all that can run; the number says whose turn is first.
+    Poll(u64),
+}
+
 pub(crate) struct Task {
     pub owner: OwnerId,
     pub daemon: bool,
@@ -106,9 +124,10 @@ pub(crate) struct Task {
     pub wait: Wait,
     /// None until the thread of the task has come.
     pub parker: Option<Arc<Parker>>,
-    /// A sleeper's real wake-up time.
-    pub real_deadline: Option<Instant>,
+    /// The program's time at which it wakes by itself; None also if that is past.
+    pub due: Option<Duration>,
     timer: Option<WakeAt>,
+    nap: Nap,
 }
 
 /// Who got the baton.
@@ -129,30 +148,38 @@ pub(crate) struct State {
     pub aborted: bool,
     pub switches: u64,
     pub steps: Option<Vec<Step>>,
+    pub time: Timeline,
     policy: Box<dyn Policy>,
     runnable: BTreeSet<TaskId>,
     sleepers: BTreeSet<WakeAt>,
+    /// Who polls, in turn.
+    polls: BTreeSet<(u64, TaskId)>,
+    /// Turns of pollers since anybody else had one.
+    vain_polls: usize,
     deadlines: BTreeSet<WakeAt>,
     softs: BTreeSet<TaskId>,
     outside: usize,
     last: Option<TaskId>,
-    now: Duration,
+    pub now: Duration,
     order: u64,
     scratch: Vec<TaskId>,
-    blocked: BTreeMap<TaskId, ()>,
+    blocked: BTreeSet<TaskId>,
 }
 
 impl State {
-    pub fn new(policy: Box<dyn Policy>) -> Self {
+    pub fn new(policy: Box<dyn Policy>, clock: Clock) -> Self {
         Self {
             tasks: Vec::new(),
             holder: None,
             aborted: false,
             switches: 0,
             steps: None,
+            time: Timeline::new(clock),
             policy,
             runnable: BTreeSet::new(),
             sleepers: BTreeSet::new(),
+            polls: BTreeSet::new(),
+            vain_polls: 0,
             deadlines: BTreeSet::new(),
             softs: BTreeSet::new(),
             outside: 0,
@@ -160,7 +187,7 @@ impl State {
             now: Duration::ZERO,
             order: 0,
             scratch: Vec::new(),
-            blocked: BTreeMap::new(),
+            blocked: BTreeSet::new(),
         }
     }
 
@@ -177,16 +204,25 @@ impl State {
             wake: Wake::Ready,
             wait: Wait::default(),
             parker: None,
-            real_deadline: None,
+            due: None,
             timer: None,
+            nap: Nap::Timed,
         });
         self.runnable.insert(task);
         task
     }
 
-    fn timer(&mut self, task: TaskId, after: Duration) -> WakeAt {
+    /// That much later than now.
+    pub fn after(&self, duration: Duration) -> Deadline {
+        Deadline { at: self.now.saturating_add(duration), due: self.time.now().saturating_add(duration) }
+    }
+
+    fn set_timer(&mut self, task: TaskId, deadline: Deadline) -> WakeAt {
         self.order += 1;
-        WakeAt { virtual_time: self.now.saturating_add(after), order: self.order, task }
+        let timer = WakeAt { virtual_time: deadline.at, order: self.order, task };
+        let entry = self.task(task);
+        (entry.timer, entry.due) = (Some(timer), Some(deadline.due));
+        timer
     }
 
     /// Takes a task out of whatever it waits in and puts it into `state`.
@@ -205,9 +241,15 @@ impl State {
                 }
             }
             TaskState::Sleeping => {
-                if let Some(timer) = self.task(task).timer.take() {
-                    self.sleepers.remove(&timer);
-                }
+                let entry = self.task(task);
+                let (nap, timer) = (entry.nap, entry.timer.take());
+                match nap {
+                    Nap::Timed => timer.map(|t| self.sleepers.remove(&t)),
+                    Nap::Poll(turn) => {
+                        self.polls.remove(&(turn, task));
+                        timer.map(|t| self.deadlines.remove(&t))
+                    }
+                };
             }
             TaskState::Outside => self.outside -= 1,
             TaskState::Done => {}
@@ -222,7 +264,7 @@ impl State {
                 self.last = Some(task);
             }
             TaskState::Blocked => {
-                self.blocked.insert(task, ());
+                self.blocked.insert(task);
             }
             TaskState::Outside => self.outside += 1,
             TaskState::Sleeping | TaskState::Done => {}
@@ -241,21 +283,33 @@ impl State {
         if wait.soft {
             self.softs.insert(task);
         }
-        if let Some(timeout) = wait.timeout {
-            let timer = self.timer(task, timeout);
+        let until = wait.timeout.map(|t| self.after(t)).into_iter().chain(wait.until).min();
+        if let Some(deadline) = until {
+            let timer = self.set_timer(task, deadline);
             self.deadlines.insert(timer);
-            self.task(task).timer = Some(timer);
         }
     }
 
     pub fn sleep(&mut self, task: TaskId, duration: Duration) {
         self.move_to(task, TaskState::Sleeping);
-        let timer = self.timer(task, duration);
+        let deadline = self.after(duration);
+        let timer = self.set_timer(task, deadline);
         self.sleepers.insert(timer);
         let entry = self.task(task);
-        entry.timer = Some(timer);
-        entry.wake = Wake::Ready;
-        entry.real_deadline = Some(Instant::now() + duration);
+        (entry.wake, entry.nap) = (Wake::Ready, Nap::Timed);
+    }
+
+    pub fn poll(&mut self, task: TaskId, until: Option<Deadline>) {
+        self.move_to(task, TaskState::Sleeping);
+        self.order += 1;
+        let turn = self.order;
+        self.polls.insert((turn, task));
+        let entry = self.task(task);
+        (entry.wake, entry.nap, entry.due) = (Wake::Ready, Nap::Poll(turn), None);
+        if let Some(deadline) = until {
+            let timer = self.set_timer(task, deadline);
+            self.deadlines.insert(timer);
+        }
     }
 
     pub fn go_outside(&mut self, task: TaskId) {
@@ -293,31 +347,71 @@ impl State {
         if let Some(task) = self.next_runnable() {
             return self.grant(task);
         }
+        if !self.asked_in_vain(1) {
+            return self.grant_poll().expect("somebody polls");
+        }
         let expires_first = match (self.deadlines.first(), self.sleepers.first()) {
             (Some(deadline), Some(sleeper)) => deadline < sleeper && self.outside == 0,
             _ => false,
         };
         if let Some(first) = self.sleepers.first().copied().filter(|_| !expires_first) {
-            let due = self.task(first.task).real_deadline.is_none_or(|at| at <= Instant::now());
-            if !due {
-                return Next::Idle;
+            let jumps =
+                self.time.clock == Clock::Virtual && self.outside == 0 && self.asked_in_vain(ROUNDS_BEFORE_SLEEPERS);
+            if jumps || self.is_due(first.task) {
+                return self.grant_timed(first, Wake::Ready);
             }
-            self.now = self.now.max(first.virtual_time);
-            return self.grant(first.task);
+            return self.grant_poll().unwrap_or(Next::Idle);
         }
         if self.outside > 0 {
-            return Next::Idle;
+            return self.grant_poll().unwrap_or(Next::Idle);
         }
         if let Some(task) = self.softs.first().copied().filter(|_| !expires_first) {
             self.task(task).wake = Wake::Soft;
             return self.grant(task);
         }
         if let Some(first) = self.deadlines.first().copied() {
-            self.now = self.now.max(first.virtual_time);
-            self.task(first.task).wake = Wake::TimedOut;
-            return self.grant(first.task);
+            let jumps = self.time.clock == Clock::Virtual && self.asked_in_vain(ROUNDS_BEFORE_DEADLINES);
+            if self.polls.is_empty() || jumps || self.is_due(first.task) {
+                return self.grant_timed(first, Wake::TimedOut);
+            }
         }
-        if self.blocked.keys().any(|&t| !self.tasks[t.0 as usize].daemon) { Next::Stalled } else { Next::Over }
+        if let Some(next) = self.grant_poll() {
+            return next;
+        }
+        if self.blocked.iter().any(|&t| !self.tasks[t.0 as usize].daemon) { Next::Stalled } else { Next::Over }
+    }
+
+    /// Who wakes first by its time, for the thread to look at the clock again after a jump.
+    pub fn first_sleeper(&self) -> Option<&Arc<Parker>> {
+        self.sleepers.first().and_then(|first| self.tasks[first.task.0 as usize].parker.as_ref())
+    }
+
+    /// Whether each of those who poll has done so that often since anything else happened.
+    fn asked_in_vain(&self, rounds: usize) -> bool {
+        self.vain_polls >= self.polls.len().saturating_mul(rounds)
+    }
+
+    fn is_due(&self, task: TaskId) -> bool {
+        self.tasks[task.0 as usize].due.is_none_or(|due| self.time.left(due).is_zero())
+    }
+
+    fn grant_timed(&mut self, first: WakeAt, wake: Wake) -> Next {
+        self.now = self.now.max(first.virtual_time);
+        let entry = self.task(first.task);
+        entry.wake = wake;
+        if let Some(due) = entry.due.take() {
+            self.time.jump_to(due);
+        }
+        self.grant(first.task)
+    }
+
+    /// The next turn of who polls.
+    fn grant_poll(&mut self) -> Option<Next> {
+        let (_, task) = self.polls.first().copied()?;
+        let vain = self.vain_polls.saturating_add(1);
+        let next = self.grant(task);
+        self.vain_polls = vain;
+        Some(next)
     }
 
     fn next_runnable(&mut self) -> Option<TaskId> {
@@ -336,6 +430,7 @@ impl State {
     }
 
     fn grant(&mut self, task: TaskId) -> Next {
+        self.vain_polls = 0;
         self.move_to(task, TaskState::Running);
         Next::Task(task)
     }

@@ -119,9 +119,9 @@ fn soft_before_deadline_before_stall() {
     let (log, _) = run(
         RoundRobin,
         vec![
-            wait(Wait { timeout: hour, soft: false }),
-            wait(Wait { timeout: Some(Duration::from_secs(60)), soft: false }),
-            wait(Wait { timeout: None, soft: true }),
+            wait(Wait { timeout: hour, ..Wait::default() }),
+            wait(Wait { timeout: Some(Duration::from_secs(60)), ..Wait::default() }),
+            wait(Wait { soft: true, ..Wait::default() }),
         ],
     );
     assert_eq!(log, ["2 Some(Soft)", "1 Some(TimedOut)", "0 Some(TimedOut)"]);
@@ -144,7 +144,7 @@ fn sleepers_wake_in_virtual_order_after_the_runnable() {
 fn a_deadline_before_the_next_sleeper_expires_first() {
     let bodies: Vec<Body> = vec![
         Box::new(|s, t, log| {
-            let wait = Wait { timeout: Some(Duration::from_millis(10)), soft: false };
+            let wait = Wait { timeout: Some(Duration::from_millis(10)), ..Wait::default() };
             let wake = go(s.block(t, wait));
             say(log, format!("{wake:?}"));
         }),
@@ -210,7 +210,7 @@ fn program(bodies: &[Vec<u8>]) -> Vec<Body> {
                     match op {
                         0 => drop(go(s.yield_now(t))),
                         1 => drop(s.wake(TaskId((t.0 + 1) % n))),
-                        _ => drop(go(s.block(t, Wait { timeout: None, soft: true }))),
+                        _ => drop(go(s.block(t, Wait { soft: true, ..Wait::default() }))),
                     }
                 }
             })

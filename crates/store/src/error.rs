@@ -60,6 +60,11 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether a wait came to its end.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Self::TimedOut { .. } | Self::BarrierTimedOut { .. } | Self::WorkersTimedOut { .. })
+    }
+
     /// The exception to raise.
     pub fn blame(&self) -> Blame {
         match self {

@@ -9,8 +9,9 @@ import torch
 from torch._C._distributed_c10d import Backend
 
 from allranks import _allranks
-from allranks.backend import arguments, sparse
+from allranks.backend import arguments, deadlines, sparse
 from allranks.backend.after import after
+from allranks.backend.deadlines import Deadlines
 from allranks.backend.staging import stage
 from allranks.backend.work import RankWork, RefusedWork, settle_futures
 
@@ -42,6 +43,7 @@ class RankBackend(Backend):
         self._member: _allranks.Member = run.world.join(key, title, members, self._profile, rank)
         super().__init__(self._member.group_rank, len(members))
         self._options = Backend.Options(name, timeout)
+        self._deadlines = Deadlines(timeout, gloo=self._profile == "gloo", every=run.baton.is_virtual)
         self._splits = 0
 
     def describe(self, name: str, ranks: list[int]) -> RankBackend:
@@ -53,9 +55,11 @@ class RankBackend(Backend):
     # --- how an operation is handed in
 
     def _issue(
-        self, kind: str, inputs: Tensors, outputs: Tensors, results: list[Any], asynchronous: bool = True, **how: Any
+        self, kind: str, inputs: Tensors, outputs: Tensors, results: list[Any], opts: Any = None, **how: Any
     ) -> RankWork | None:
         gloo = self._profile == "gloo"
+        asynchronous = opts is None or opts.asyncOp
+        how["timeout"] = self._deadlines.limit(opts)
         then = after(kind, inputs, outputs, how.get("op"), self.rank(), self.size()) if gloo else None
         try:
             ticket = self._hand_in(kind, inputs, outputs, asynchronous, how)
@@ -67,7 +71,7 @@ class RankBackend(Backend):
             if then is not None:
                 then()
             return None
-        return RankWork(ticket, kind, results, self._run.poll, then, self.size() if gloo else 0)
+        return RankWork(ticket, kind, results, then, self.size() if gloo else 0)
 
     def _hand_in(
         self, kind: str, inputs: Tensors, outputs: Tensors, asynchronous: bool, how: dict[str, Any]
@@ -92,64 +96,72 @@ class RankBackend(Backend):
     def allreduce(self, tensors: Tensors, opts: Any) -> RankWork | None:
         if tensors[0].layout is not torch.strided:
             return self.allreduce_sparse(tensors, opts)
-        return self._issue("all_reduce", tensors, [], tensors, opts.asyncOp, op=self._op(opts))
+        return self._issue("all_reduce", tensors, [], tensors, opts, op=self._op(opts))
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any) -> RankWork | None:
-        return self._issue("all_reduce_coalesced", tensors, [], tensors, opts.asyncOp, op=self._op(opts))
+        return self._issue("all_reduce_coalesced", tensors, [], tensors, opts, op=self._op(opts))
 
     def allreduce_sparse(self, tensors: Tensors, opts: Any) -> RankWork | None:
         kind, op, t = "all_reduce_sparse", self._op(opts), tensors[0]
         sparse.check(t, op)
         then = sparse.after(t)
-        ticket = self._member.exchange(kind, t, sparse.combine, op=op, tensors=tensors, asynchronous=opts.asyncOp)
+        ticket = self._member.exchange(
+            kind,
+            t,
+            sparse.combine,
+            op=op,
+            tensors=tensors,
+            asynchronous=opts.asyncOp,
+            timeout=self._deadlines.limit(opts),
+        )
         if ticket is not None:
-            return RankWork(ticket, kind, tensors, self._run.poll, then)
+            return RankWork(ticket, kind, tensors, then)
         if then is not None:
             then()
         return None
 
     def broadcast(self, tensors: Tensors, opts: Any) -> RankWork | None:
-        return self._issue("broadcast", tensors, [], tensors, opts.asyncOp, root=opts.rootRank)
+        return self._issue("broadcast", tensors, [], tensors, opts, root=opts.rootRank)
 
     def reduce(self, tensors: Tensors, opts: Any) -> RankWork | None:
-        return self._issue("reduce", tensors, [], tensors, opts.asyncOp, op=self._op(opts), root=opts.rootRank)
+        return self._issue("reduce", tensors, [], tensors, opts, op=self._op(opts), root=opts.rootRank)
 
     def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> RankWork | None:
-        work = self._issue("all_gather", inputs, outputs[0], outputs[0], opts.asyncOp)
+        work = self._issue("all_gather", inputs, outputs[0], outputs[0], opts)
         arguments.warn_aliased(self._run, "all_gather", outputs[0])
         return work
 
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> RankWork | None:
-        return self._issue("all_gather_into_tensor", [input], [output], [output], opts.asyncOp)
+        return self._issue("all_gather_into_tensor", [input], [output], [output], opts)
 
     def allgather_coalesced(self, output_lists: list[Tensors], inputs: Tensors, opts: Any) -> RankWork | None:
         outputs = arguments.by_input(output_lists, inputs, self.size())
-        return self._issue("all_gather_coalesced", inputs, outputs, output_lists, opts.asyncOp)
+        return self._issue("all_gather_coalesced", inputs, outputs, output_lists, opts)
 
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> RankWork | None:
-        return self._issue("all_gather_coalesced", inputs, outputs, outputs, opts.asyncOp)
+        return self._issue("all_gather_coalesced", inputs, outputs, outputs, opts)
 
     def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> RankWork | None:
         outs = outputs[0] if outputs else []
-        work = self._issue("gather", inputs, outs, outs, opts.asyncOp, root=opts.rootRank)
+        work = self._issue("gather", inputs, outs, outs, opts, root=opts.rootRank)
         if outs:
             arguments.warn_aliased(self._run, "gather", outs)
         return work
 
     def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> RankWork | None:
-        return self._issue("scatter", inputs[0] if inputs else [], outputs, outputs, opts.asyncOp, root=opts.rootRank)
+        return self._issue("scatter", inputs[0] if inputs else [], outputs, outputs, opts, root=opts.rootRank)
 
     def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> RankWork | None:
-        return self._issue("reduce_scatter", inputs[0], outputs, outputs, opts.asyncOp, op=self._op(opts))
+        return self._issue("reduce_scatter", inputs[0], outputs, outputs, opts, op=self._op(opts))
 
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> RankWork | None:
-        return self._issue("reduce_scatter_tensor", [input], [output], [output], opts.asyncOp, op=self._op(opts))
+        return self._issue("reduce_scatter_tensor", [input], [output], [output], opts, op=self._op(opts))
 
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> RankWork | None:
-        return self._issue("reduce_scatter_coalesced", inputs, outputs, outputs, opts.asyncOp, op=self._op(opts))
+        return self._issue("reduce_scatter_coalesced", inputs, outputs, outputs, opts, op=self._op(opts))
 
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any) -> RankWork | None:
-        return self._issue("all_to_all", inputs, outputs, outputs, opts.asyncOp)
+        return self._issue("all_to_all", inputs, outputs, outputs, opts)
 
     def all_to_all_single(
         self, output: torch.Tensor, input: torch.Tensor, out_splits: list[int], in_splits: list[int], opts: Any
@@ -161,34 +173,26 @@ class RankBackend(Backend):
             [input],
             [output],
             [output],
-            opts.asyncOp,
+            opts,
             input_splits=arguments.elements(input, in_splits, self.size()),
             output_splits=arguments.elements(output, out_splits, self.size()),
         )
 
     def barrier(self, opts: Any) -> RankWork | None:
-        return self._issue("barrier", [], [], [], opts.asyncOp)
+        return self._issue("barrier", [], [], [], opts)
 
     def monitored_barrier(self, opts: Any, wait_all_ranks: bool = False) -> None:
         ticket = self._member.issue("monitored_barrier", [], [], asynchronous=True)
         assert ticket is not None
         seconds = opts.timeout.total_seconds()
-        if ticket.wait(seconds) == "done":
+        try:
+            ticket.wait(seconds, fails=True)
             return
-        absent = ticket.absent()
-        me, limit = self._member.group_rank, round(seconds * 1000)
-        if me == 0:
-            if wait_all_ranks:
-                names = f"Ranks {', '.join(map(str, absent))}"
-            else:
-                names = f"Rank {absent[0]}"
-            message = f"[Rank 0]: {names} failed to pass monitoredBarrier in {limit} ms"
-        else:
-            message = (
-                f"Rank {me} successfully reached monitoredBarrier, but received errors while waiting for send/recv "
-                "from rank 0. Please check rank 0 logs for faulty rank."
-            )
-        self._run.suspect_absent([self._members[a] for a in absent])
+        except RuntimeError:
+            pass  # Why it failed is in the ticket.
+        absent, me = ticket.absent(), self._member.group_rank
+        message = deadlines.monitored_barrier(me, absent, round(seconds * 1000), wait_all_ranks, ticket.failure)
+        self._run.suspect_absent([self._members[a] for a in absent], message)
         raise RuntimeError(message)
 
     # --- messages
@@ -233,6 +237,7 @@ class RankBackend(Backend):
 
     def set_timeout(self, timeout: timedelta) -> None:
         self._options._timeout = timeout
+        self._deadlines.set_default(timeout)
 
     _set_default_timeout = set_timeout
 

@@ -15,6 +15,9 @@ from allranks import _allranks
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 
+_CAUSES = 100
+"""How far an exception is followed back."""
+
 Place = tuple[int, str, int, str, str]
 
 
@@ -26,11 +29,6 @@ class Session:
         self.baton = baton
         self.profile = profile
         self.evidence: Any = None
-
-    def poll(self) -> None:
-        """Lets others run: for loops that ask again and again."""
-        if _allranks.current_task() is not None:
-            self.baton.sleep(0.0)
 
     def here(self, what: str) -> tuple[int, list[Place]]:
         """The rank of this thread, and its place in the user's program."""
@@ -56,6 +54,12 @@ class Session:
 
     def diagnose(self, rank: int, error: BaseException) -> None:
         """Before `rank` is reported to have failed by `error`: if it used a group of others, that is the finding."""
+        texts: list[str] = []
+        cause: BaseException | None = error
+        while cause is not None and len(texts) < _CAUSES:
+            texts.append(str(cause))
+            cause = cause.__cause__ or cause.__context__
+        self.world.dies_of(rank, texts)
         outsider = c10d.GroupMember.NON_GROUP_MEMBER
         trace, place = error.__traceback__, None
         while trace is not None:
@@ -82,8 +86,8 @@ class Session:
             rule="definite",
         )
 
-    def suspect_absent(self, absent: list[int]) -> None:
-        """This rank is about to raise because `absent` did not come: if it dies of that, that is the finding."""
+    def suspect_absent(self, absent: list[int], text: str) -> None:
+        """This rank is about to raise `text` because `absent` did not come: if it dies of that, that is the finding."""
         rank, places = self.here("monitored_barrier")
         for other, site, what in self.world.standing([]):
             if other in absent and site is not None:
@@ -98,4 +102,5 @@ class Session:
             ranks=absent,
             hints=[],
             rule="definite",
+            text=text,
         )

@@ -25,6 +25,7 @@ from typing import Any
 from torch._C import _distributed_c10d as c10d
 
 from allranks import _allranks
+from allranks.backend.deadlines import is_chosen
 
 Data = str | bytes
 Timeout = timedelta | float
@@ -127,8 +128,9 @@ class RunStore(c10d.Store):
 
     def choose_timeout(self, timeout: Timeout, caller: FrameType) -> None:
         """`set_timeout` called from `caller`."""
-        # init_process_group hands the time-out of the process group on: the script did not choose it for the store.
-        explicit = not str(caller.f_globals.get("__name__")).startswith("torch.distributed.")
+        # init_process_group hands the time-out of the process group on, chosen or not.
+        by_torch = str(caller.f_globals.get("__name__")).startswith(("torch.distributed.", "allranks."))
+        explicit = not by_torch or is_chosen(timeout)
         self._core.set_timeout(timeout, explicit)
         super().set_timeout(timeout)  # type: ignore[arg-type]
 

@@ -7,6 +7,8 @@ replaced while a run is on; they find the Python object through `wait` with a ti
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from operator import methodcaller
@@ -16,6 +18,7 @@ import torch
 from torch._C._distributed_c10d import Work
 
 from allranks import _allranks
+from allranks.backend.deadlines import BROKEN
 from allranks.backend.session import Session
 
 _WHO_ARE_YOU = timedelta(days=-9_999)
@@ -48,6 +51,15 @@ _OP_TYPES = {
 _UNKNOWN = 100
 
 
+def _future_of(outcome: Callable[[], Any]) -> tuple[torch.futures.Future[Any], torch.futures.Future[Any]]:
+    """A future that ends as `outcome` does, and the one that has to be completed for that.
+
+    `set_exception` will not do: it makes the exception the value, which only the same Python object would raise.
+    """
+    start: torch.futures.Future[Any] = torch.futures.Future()
+    return start, start.then(lambda _: outcome())
+
+
 class RankWork(Work):
     """One rank's part of an operation that may not be complete yet.
 
@@ -59,7 +71,6 @@ class RankWork(Work):
         ticket: _allranks.Ticket,
         kind: str,
         results: list[Any],
-        yield_now: Callable[[], None],
         then: Callable[[], None] | None = None,
         gloo: int = 0,
     ) -> None:
@@ -67,10 +78,10 @@ class RankWork(Work):
         self._ticket = ticket
         self._kind = kind
         self._results = results
-        self._yield = yield_now
         self._then = then
         self._gloo = gloo
         self._error: BaseException | None = None
+        self._start: torch.futures.Future[Any] | None = None
         self._future: torch.futures.Future[Any] | None = None
         self._guarded: tuple[torch.Tensor, int, Session] | None = None
 
@@ -99,23 +110,37 @@ class RankWork(Work):
         if timeout == _WHO_ARE_YOU:
             _found.append(self)
             return True
-        # Zero is how torch says "the group's own"; that one is never waited for, since a stall is reported at once.
-        seconds = timeout.total_seconds() if timeout > _NO_TIMEOUT else None
+        # Zero is how torch says "the group's own". gloo's sums know no other.
+        own = timeout <= _NO_TIMEOUT or (self._gloo and self._kind in _SUMS)
         self._check_guarded()
-        if self._ticket.wait(seconds) != "done":
-            raise RuntimeError("Operation timed out!")
-        self._settle()
+        self._await(None if own else timeout.total_seconds())
         if self._error is not None:
             raise self._error
         return True
+
+    def _await(self, seconds: float | None) -> None:
+        message = bool(self._gloo) and self._kind in _MESSAGES
+        if message and self._ticket.failure is not None:
+            self._error = RuntimeError(BROKEN if self._error is not None else self._ticket.failure)
+            return
+        try:
+            done = self._ticket.wait(seconds, fails=message) == "done"
+        except RuntimeError:
+            done = True  # Why it failed is in the ticket.
+        if not done:
+            raise RuntimeError("Operation timed out!")
+        self._settle()
 
     def get_future(self) -> torch.futures.Future[Any]:
         """The future of the result. C++ callers wait without handing over, so it is complete whenever it can be."""
         if self._gloo and self._kind in _SUMS | _MESSAGES:
             raise RuntimeError("Work::getFuture not implemented.")
         if self._future is None:
-            self._future = torch.futures.Future()
-            if self._ticket.wait(None, True) != "done":
+            with contextlib.suppress(RuntimeError):  # It failed: the future says so.
+                self._ticket.wait(None, True)
+            self._settle()
+            self._start, self._future = _future_of(self._outcome)
+            if not self._ticket.is_done:
                 _unfinished.append(self)
         self._settle()
         return self._future
@@ -125,17 +150,22 @@ class RankWork(Work):
         if not self._ticket.is_done:
             return
         then, self._then = self._then, None
-        if then is not None:
+        failure = self._ticket.failure
+        if failure is not None:
+            self._error = self._error or RuntimeError(failure)
+        elif then is not None:
             try:
                 then()
             except Exception as error:
                 self._error = error
-        future = self._future
-        if future is not None and not future.done():
-            if self._error is None:
-                future.set_result(self._value())
-            else:
-                future.set_exception(self._error)
+        start, self._start = self._start, None
+        if start is not None:
+            start.set_result(None)
+
+    def _outcome(self) -> list[Any]:
+        if self._error is not None:
+            raise self._error
+        return self._value()
 
     def _value(self) -> list[Any]:
         """Results in the backend's shape: gloo gathers into chunks of the one tensor that it is given."""
@@ -147,24 +177,24 @@ class RankWork(Work):
 
     def completed(self) -> bool:
         if not self._ticket.is_done:
-            self._yield()  # A loop that polls must let the others run.
+            self._ticket.poll()  # A loop that asks must let the others run.
         if self._ticket.is_done:
             self._ticket.set_waited()
             self._settle()
         return self._ticket.is_done and not (self._gloo and self._kind in _SUMS)
 
     def success(self) -> bool:
-        self.completed()
-        return self._error is None
+        return self.failure() is None
 
     def failure(self) -> BaseException | None:
         self.completed()
-        return self._error
+        return None if self._gloo and self._kind in _SUMS else self._error
 
     def results(self) -> list[Any]:
         if self._gloo and self._kind in _SUMS | _MESSAGES:
             raise RuntimeError("result() not implemented.")
-        self.wait()
+        if not self._failed():
+            self.wait()
         return self._value()
 
     def source(self) -> int:
@@ -179,7 +209,11 @@ class RankWork(Work):
         return self._ticket.seq
 
     def synchronize_(self) -> None:
-        self.wait()
+        if not self._failed():
+            self.wait()
+
+    def _failed(self) -> bool:
+        return self._ticket.failure is not None
 
     def op_type(self) -> int:
         return _OP_TYPES.get(self._kind, _UNKNOWN)
@@ -201,8 +235,8 @@ class RefusedWork(RankWork):
         raise self._error
 
     def get_future(self) -> torch.futures.Future[Any]:
-        future: torch.futures.Future[Any] = torch.futures.Future()
-        future.set_exception(self._error)
+        start, future = _future_of(self._outcome)
+        start.set_result(None)
         return future
 
     def completed(self) -> bool:
@@ -243,6 +277,22 @@ def _python_work(work: Work) -> RankWork | None:
     return _found.pop() if _found else None
 
 
+_OUR_ERROR = re.compile(
+    rf"Got the following error when running the callback: RuntimeError: (.*)\n\nAt:\n  {re.escape(__file__)}\(", re.DOTALL
+)
+
+
+def _told_plainly(ask: Callable[[Any], Any], future: torch.futures.Future[Any]) -> Any:
+    """What `ask` says of the future; an error of ours without the words that torch puts around it."""
+    try:
+        return ask(future)
+    except RuntimeError as error:
+        ours = _OUR_ERROR.match(str(error))
+        if ours is None:
+            raise
+        raise RuntimeError(ours[1]) from None
+
+
 _original: dict[str, Callable[..., Any]] = {}
 
 
@@ -279,16 +329,21 @@ def install() -> None:
         if hasattr(Work, name):
             setattr(Work, name, _replacement(name, methodcaller(ours)))
     future_wait = torch.futures.Future.wait
-    future_done = torch.futures.Future.done
+    future_done, future_value = torch.futures.Future.done, torch.futures.Future.value
 
     def wait(self: torch.futures.Future[Any]) -> Any:
         while _unfinished and _allranks.current_rank() is not None and not future_done(self):
             mine = [w for w in _unfinished if w._future is self] or _unfinished
-            mine[0]._ticket.wait(None)
+            with contextlib.suppress(RuntimeError):  # It failed: the future says so.
+                mine[0]._ticket.wait(None)
             settle_futures()
-        return future_wait(self)
+        return _told_plainly(future_wait, self)
 
-    _original["future_wait"] = future_wait
+    def value(self: torch.futures.Future[Any]) -> Any:
+        return _told_plainly(future_value, self)
+
+    _original["future_wait"], _original["future_value"] = future_wait, future_value
+    torch.futures.Future.value = value  # type: ignore[method-assign]
     torch.futures.Future.wait = wait  # type: ignore[method-assign]
 
 
@@ -297,6 +352,7 @@ def uninstall() -> None:
     if not _original:
         return
     torch.futures.Future.wait = _original.pop("future_wait")  # type: ignore[method-assign]
+    torch.futures.Future.value = _original.pop("future_value")  # type: ignore[method-assign]
     _original.pop("wait")
     for name, method in _original.items():
         setattr(Work, name, method)

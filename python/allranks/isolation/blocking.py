@@ -18,10 +18,12 @@ from collections.abc import Callable
 from typing import Any
 
 from allranks import debugger, runtime
-from allranks._allranks import current_rank
+from allranks._allranks import current_rank, current_task
 from allranks.isolation.registry import Registry
 
 _poll = getattr(select, "poll", None)
+_waitid = getattr(os, "waitid", None)
+_monotonic, _sleep_really = time.monotonic, time.sleep
 
 
 def outside(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -105,6 +107,9 @@ def _selectors(registry: Registry) -> None:
     def select_outside(r: Any, w: Any, x: Any, timeout: float | None = None, /) -> Any:
         found = real(r, w, x, 0)
         if not any(found) and timeout != 0:
+            if timeout is not None and not (r or w or x):
+                time.sleep(timeout)
+                return found
             return outside(real, r, w, x, timeout)
         let_others_run()
         return found
@@ -119,12 +124,55 @@ def _selecting(original: Any) -> Any:
             return original(self, timeout)
         found = original(self, 0)
         if not found and (timeout is None or timeout > 0):
+            if _is_idle_loop(self):
+                return _wait_for_threads(lambda: original(self, 0), timeout)
             return outside(original, self, timeout)
         # Who asks in a loop must let those run that change the answer: a pool's thread waits for what another reads.
         let_others_run()
         return found
 
     return select_ready
+
+
+#: Tasks that wait for a byte which another thread of their rank will send.
+_idle: set[int] = set()
+
+
+def _is_idle_loop(selector: Any) -> bool:
+    """Whether under a virtual clock an event loop of asyncio waits for nothing but its timers and its threads."""
+    run = runtime.current()
+    if run is None or not run.baton.is_virtual:
+        return False
+    readers = [key.data[0] for key in selector.get_map().values() if isinstance(key.data, tuple) and key.data]
+    own = [r for r in readers if getattr(getattr(r, "_callback", None), "__name__", "") == "_read_from_self"]
+    return len(own) == len(selector.get_map())
+
+
+def _wait_for_threads(ask: Callable[[], Any], timeout: float | None) -> Any:
+    """Waits in the program's time until `ask` finds something; `send` wakes it."""
+    run, task = runtime.current(), current_task()
+    assert run is not None and task is not None
+    end = None if timeout is None else time.monotonic() + timeout
+    while True:
+        found = ask()
+        left = None if end is None else end - time.monotonic()
+        if found or (left is not None and left <= 0):
+            return found
+        _idle.add(task[0])
+        try:
+            if left is None:
+                run.baton.block()
+            else:
+                run.baton.sleep(left)
+        finally:
+            _idle.discard(task[0])
+
+
+def _wake_idle_loops() -> None:
+    run = runtime.current()
+    for task in sorted(_idle):
+        if run is not None:
+            run.baton.wake(task)
 
 
 def _files(registry: Registry) -> None:
@@ -151,7 +199,11 @@ def _sockets(registry: Registry) -> None:
     def waiting(original: Any, for_write: bool | None) -> Any:
         @functools.wraps(original)
         def method(self: socket.socket, *args: Any, **kwargs: Any) -> Any:
-            if current_rank() is None or self.gettimeout() == 0:
+            if current_rank() is None:
+                return original(self, *args, **kwargs)
+            if _idle and for_write:
+                _wake_idle_loops()  # They look when this thread hands over, after it has sent.
+            if self.gettimeout() == 0:
                 return original(self, *args, **kwargs)
             if for_write is not None and ready(self.fileno(), write=for_write):
                 return original(self, *args, **kwargs)
@@ -202,6 +254,38 @@ def _children(registry: Registry) -> None:
         return communicate
 
     registry.patches.wrap(subprocess.Popen, "communicate", communicating)
+    registry.patches.wrap(subprocess.Popen, "_wait", _waiting_for_child)
+
+
+def _waiting_for_child(original: Any) -> Any:
+    """With a time-out it would look and sleep in turn; a child needs real time."""
+
+    @functools.wraps(original)
+    def wait(self: Any, timeout: float | None) -> Any:
+        if current_rank() is None or timeout is None or self.returncode is not None or _waitid is None:
+            return original(self, timeout)
+        if not outside(_has_ended, self.pid, timeout):
+            raise subprocess.TimeoutExpired(self.args, timeout)
+        return original(self, None)
+
+    return wait
+
+
+def _has_ended(pid: int, timeout: float) -> bool:
+    """Whether a child ends in time. It stays to be waited for."""
+    assert _waitid is not None
+    end, pause = _monotonic() + timeout, 0.0005
+    while True:
+        try:
+            if _waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                return True
+        except ChildProcessError:  # Somebody else waited for it.
+            return True
+        left = end - _monotonic()
+        if left <= 0:
+            return False
+        pause = min(2 * pause, left, 0.05)
+        _sleep_really(pause)
 
 
 def _connections(registry: Registry, module: Any) -> None:

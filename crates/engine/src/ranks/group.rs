@@ -150,6 +150,7 @@ impl Group<'_> {
             outputs: SmallVec::new(),
             factor: 1.0,
             keep: None,
+            timeout: None,
             attachment: None,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 use allranks_core::OpRecord;
 use allranks_numerics::rules::Exception;
@@ -39,6 +40,9 @@ pub struct Call {
     pub factor: f64,
     /// Dropped when the operation is complete: whatever keeps the memory alive.
     pub keep: Option<Box<dyn Any + Send>>,
+    /// The time-out that counts for it: none if nobody chose one. That of a message runs from each wait on, that of a
+    /// collective from its issue.
+    pub timeout: Option<Duration>,
     /// Travels on the ticket, for whoever completes the operation: see [`Ticket::take_attachment`].
     pub attachment: Option<Box<dyn Any + Send>>,
 }
@@ -69,7 +73,7 @@ pub struct Refused {
 impl Arrived {
     pub fn new(record: OpRecord, call: Call) -> Self {
         let record = Arc::new(record);
-        let ticket = Ticket::new(record.clone(), call.attachment);
+        let ticket = Ticket::new(record.clone(), call.attachment, call.timeout);
         Self { record, inputs: call.inputs, outputs: call.outputs, factor: call.factor, ticket, _keep: call.keep }
     }
 }

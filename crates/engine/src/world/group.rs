@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use allranks_core::{GlobalRank, GroupId, GroupRank, OpKind, OpRecord, Profile, RankSet, Seq};
+use allranks_core::{Finding, GlobalRank, GroupId, GroupRank, OpKind, OpRecord, Profile, RankSet, Seq};
 
 use super::call::{Arrived, Call};
 use super::messages::Messages;
@@ -37,6 +37,13 @@ pub(super) struct Slot {
     pub count: usize,
 }
 
+impl Slot {
+    /// Members who have not come.
+    pub fn absent(&self) -> impl Iterator<Item = GroupRank> {
+        self.arrived.iter().enumerate().filter(|(_, a)| a.is_none()).map(|(i, _)| GroupRank(i as u32))
+    }
+}
+
 pub(super) struct Group {
     pub key: Arc<str>,
     pub name: Arc<str>,
@@ -46,6 +53,8 @@ pub(super) struct Group {
     pub joined: RankSet,
     pub slots: BTreeMap<(Stream, Seq), Slot>,
     pub messages: Messages,
+    /// Members whose wait timed out, and what was found then: they have no connections any more.
+    pub broken: BTreeMap<GroupRank, Arc<[Finding]>>,
     pub operations: BTreeMap<OpKind, u64>,
     pub bytes: u64,
     next: BTreeMap<(Stream, GroupRank), u64>,
@@ -65,6 +74,7 @@ impl Group {
             joined: RankSet::new(),
             slots: BTreeMap::new(),
             messages: Messages::default(),
+            broken: BTreeMap::new(),
             operations: BTreeMap::new(),
             bytes: 0,
             next: BTreeMap::new(),
@@ -134,6 +144,28 @@ impl Group {
     pub fn message(&mut self, me: GroupRank, call: Arrived) -> (Ticket, Option<Vec<Arrived>>) {
         let ticket = call.ticket.clone();
         (ticket, self.messages.post(self.profile, me, call).map(|(send, recv)| vec![send, recv]))
+    }
+
+    /// The group rank of a member.
+    pub fn member(&self, rank: GlobalRank) -> GroupRank {
+        let at = self.members.iter().position(|m| *m == rank).expect("only members have tickets of a group");
+        GroupRank(at as u32)
+    }
+
+    /// Takes out what waits in the group and needs `member`: whose it is, and who has not come to it.
+    pub fn withdraw(&mut self, member: GroupRank) -> Vec<(GroupRank, Arrived, Vec<GroupRank>)> {
+        let mut taken = Vec::new();
+        // Everybody takes part in a collective. Groups are made over the store.
+        let (kept, gone) =
+            std::mem::take(&mut self.slots).into_iter().partition(|((stream, _), _)| *stream == Stream::NewGroup);
+        self.slots = kept;
+        for (_, slot) in gone {
+            let absent: Vec<GroupRank> = slot.absent().collect();
+            let all = slot.arrived.into_iter().enumerate();
+            taken.extend(all.filter_map(|(i, call)| Some((GroupRank(i as u32), call?, absent.clone()))));
+        }
+        taken.extend(self.messages.withdraw(member));
+        taken
     }
 
     /// Where the others of a collective are, until all have come.

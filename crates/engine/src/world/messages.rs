@@ -54,6 +54,31 @@ impl Messages {
         }
     }
 
+    /// Takes out the messages of `member`, and those to and from it: whose each is, and who is missing.
+    pub fn withdraw(&mut self, member: GroupRank) -> Vec<(GroupRank, Arrived, Vec<GroupRank>)> {
+        let mut taken = Vec::new();
+        for (&to, queue) in &mut self.sends {
+            for (from, send) in std::mem::take(queue) {
+                if from == member || to == member {
+                    taken.push((from, send, vec![to]));
+                } else {
+                    queue.push_back((from, send));
+                }
+            }
+        }
+        for (&to, queue) in &mut self.recvs {
+            for recv in std::mem::take(queue) {
+                if to == member || recv.record.root == Some(member) {
+                    let missing = recv.record.root.into_iter().collect();
+                    taken.push((to, recv, missing));
+                } else {
+                    queue.push_back(recv);
+                }
+            }
+        }
+        taken
+    }
+
     /// Waiting sends: (sender, send).
     pub fn sends(&self) -> impl Iterator<Item = (GroupRank, &Arrived)> {
         self.sends.values().flatten().map(|(from, s)| (*from, s))

@@ -6,11 +6,15 @@
 
 mod arguments;
 mod call;
+mod deadline;
 mod execute;
 mod group;
 mod messages;
+mod open;
 mod stall;
+mod suspects;
 mod ticket;
+mod wording;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -26,7 +30,9 @@ use allranks_sched::{Scheduler, TaskId};
 pub(crate) use call::Arrived;
 pub use call::{Call, Refused};
 use group::Group;
+use open::OpenMessages;
 pub use stall::StoreWait;
+use suspects::{Suspects, Suspicion};
 pub use ticket::Ticket;
 
 use crate::volume::bytes_moved;
@@ -69,11 +75,11 @@ struct Inner {
     findings: Vec<Finding>,
     failures: Vec<Failure>,
     /// Ready-made findings of ranks that may die of an exception; see [`World::suspect`].
-    suspects: BTreeMap<GlobalRank, Finding>,
+    suspects: Suspects,
     ended: RankSet,
     waits: BTreeMap<TaskId, (GlobalRank, Ticket)>,
     /// Messages of each rank that it has not waited for; sends only as long as it can not know that they arrived.
-    open_messages: BTreeMap<GlobalRank, Vec<Ticket>>,
+    open_messages: BTreeMap<GlobalRank, OpenMessages>,
     aborted: bool,
 }
 
@@ -131,14 +137,30 @@ impl World {
             state.count(me, &call.record);
         }
         checked?;
-        let call = state.number(group, me, call);
+        if let Some(refused) = inner.refuse(group, me, &call.record) {
+            return Err(refused);
+        }
+        let limit = call.timeout;
+        let call = inner.groups[group.0 as usize].number(group, me, call);
         let record = call.record.clone();
+        if let Some(limit) = limit.filter(|_| !record.kind.is_p2p()) {
+            call.ticket.set_deadline(self.scheduler.after(limit), limit);
+        }
+        if let Some(late) = self.late_member(&inner, &record) {
+            let now = self.scheduler.now();
+            let aftermath = inner.break_off(group, late, now, &Arc::default());
+            let refused = inner.refuse(group, me, &record);
+            drop(inner);
+            self.wake(aftermath);
+            return Err(refused.expect("a member is gone"));
+        }
         if self.sink.wants_operations() {
             self.sink.emit(Event::Issued(record.clone()));
         }
+        let state = &mut inner.groups[group.0 as usize];
         let (ticket, met) = if record.kind.is_p2p() { state.message(me, call) } else { state.arrive(me, call) };
         if record.kind.is_p2p() {
-            inner.open_messages.entry(record.rank).or_default().push(ticket.clone());
+            ticket.set_open(inner.open_messages.entry(record.rank).or_default().add(&record));
         }
         let Some(met) = met else { return Ok(Issued::Pending(ticket)) };
         let state = &mut inner.groups[group.0 as usize];
@@ -182,8 +204,12 @@ impl World {
         let record = ticket.record();
         let mut inner = self.lock();
         let Some(open) = inner.open_messages.get_mut(&record.rank) else { return };
-        let knows = record.kind != OpKind::Send;
-        open.retain(|t| !(t.is(ticket) || knows && t.record().kind == OpKind::Send));
+        if let Some(line) = ticket.take_open() {
+            open.waited(&line);
+        }
+        if record.kind != OpKind::Send && ticket.failure().is_none() {
+            open.forgive_sends();
+        }
     }
 
     /// The task does not wait any more.
@@ -193,9 +219,11 @@ impl World {
     }
 
     /// Keeps a finding in case `rank` dies of the exception that it is about to get: it then takes the place of
-    /// `rank-failed`. A later suspicion replaces an earlier one.
-    pub fn suspect(&self, rank: GlobalRank, finding: Finding) {
-        self.lock().suspects.insert(rank, finding);
+    /// `rank-failed`. `text` is part of the exception's, if others do not count. A later suspicion replaces an earlier
+    /// one.
+    pub fn suspect(&self, rank: GlobalRank, finding: Finding, text: Option<&str>) {
+        let suspicion = Suspicion { findings: [finding].into(), text: text.map(Into::into) };
+        self.lock().suspects.by_rank.insert(rank, suspicion);
     }
 
     /// Reports a finding; errors do not abort the run by themselves.
@@ -241,7 +269,7 @@ impl World {
         let mut inner = self.lock();
         inner.ended.insert(rank);
         let open = inner.open_messages.remove(&rank).unwrap_or_default();
-        let left = if inner.aborted { Vec::new() } else { open.iter().map(|t| t.record().clone()).collect() };
+        let left = if inner.aborted { Vec::new() } else { open.left() };
         drop(inner);
         self.sink.emit(Event::RankEnded { rank, ok });
         left
@@ -250,16 +278,12 @@ impl World {
     /// All findings so far, failed ranks and what can be said only at the end included; errors first come first.
     pub fn findings(&self) -> Vec<Finding> {
         let inner = self.lock();
-        let suspects: BTreeSet<GlobalRank> =
-            inner.failures.iter().map(|f| f.rank).filter(|r| inner.suspects.contains_key(r)).collect();
-        let (known, plain): (Vec<Failure>, Vec<Failure>) =
-            inner.failures.iter().cloned().partition(|f| suspects.contains(&f.rank));
+        let (known, plain) = inner.suspects.split(&inner.failures);
         let mut all = failures(&plain);
-        for failure in &known {
-            let finding = &inner.suspects[&failure.rank];
-            match all.iter_mut().find(|f| same_but_for_ranks(f, finding)) {
-                Some(same) => merge(same, finding.clone()),
-                None => all.push(finding.clone()),
+        for finding in known {
+            match all.iter_mut().find(|f| same_but_for_ranks(f, &finding)) {
+                Some(same) => merge(same, finding),
+                None => all.push(finding),
             }
         }
         all.extend(inner.findings.iter().cloned());
@@ -300,12 +324,12 @@ impl World {
 
     /// Members (group ranks) who have not come to a collective that is not complete; empty if it is complete.
     pub fn absent(&self, ticket: &Ticket) -> Vec<GroupRank> {
+        if let Some(absent) = ticket.absent() {
+            return absent.to_vec();
+        }
         let record = ticket.record();
         let inner = self.lock();
-        let group = &inner.groups[record.group.0 as usize];
-        let Some(slot) = group.slot(record) else { return Vec::new() };
-        let absent = slot.arrived.iter().enumerate().filter(|(_, a)| a.is_none());
-        absent.map(|(i, _)| GroupRank(i as u32)).collect()
+        inner.groups[record.group.0 as usize].slot(record).map_or_else(Vec::new, |slot| slot.absent().collect())
     }
 
     /// The sequence number that the backend would give: gloo counts as in `gloo_steps` of the module `sequence`, NCCL the

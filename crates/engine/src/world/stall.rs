@@ -23,16 +23,22 @@ impl World {
     /// Explains why nobody can go on, and ends the run. `sites` says where tasks stand, as far as that is known.
     /// Returns what was found.
     pub fn stalled(&self, sites: &BTreeMap<TaskId, CallSite>, stores: &[StoreWait]) -> Vec<Finding> {
+        let (waiting, found) = self.explain(sites, stores);
+        self.sink.emit(Event::Stalled { waiting });
+        self.stop(found.clone());
+        found
+    }
+
+    /// Who waits, and why these go no further.
+    pub(super) fn explain(&self, sites: &BTreeMap<TaskId, CallSite>, stores: &[StoreWait]) -> (RankSet, Vec<Finding>) {
         let view = self.view(sites, stores);
-        self.sink.emit(Event::Stalled { waiting: view.waiting.iter().map(|w| w.rank).collect() });
         // Ranks that failed explain who is missing: they are the first cause, and told from `failures`.
         let failed: RankSet = self.lock().failures.iter().map(|f| f.rank).collect();
-        let found: Vec<Finding> = stalled(&view)
+        let found = stalled(&view)
             .into_iter()
             .filter(|f| failed.is_empty() || !f.ranks.iter().any(|r| failed.contains(r)) || is_mismatch(f))
             .collect();
-        self.stop(found.clone());
-        found
+        (view.waiting.iter().map(|w| w.rank).collect(), found)
     }
 
     /// Who waits where, in words, for every blocked task: `(rank, place, what)`.
