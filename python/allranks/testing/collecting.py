@@ -54,7 +54,7 @@ def taken_over(item: pytest.Function) -> Iterator[None]:
     if item.config.getoption("usepdb", False):
         prompts.install(item.config)
     if hypothesis_tests.is_one(item):
-        hypothesis_tests.allow_fixtures(item)
+        hypothesis_tests.adapt_settings(item)
     item.stash[items.KEY] = test
     vars(item).update({name: getattr(test, name) for name in OVERRIDES})
     try:

@@ -67,7 +67,8 @@ class MarkedTest:
     def _run(self, case: marks.Case, function: Any, values: dict[str, Any]) -> None:
         __tracebackhide__ = True
         self.case = case
-        on_failure = prompts.stop_in_rank if self.item.config.getoption("usepdb", False) else None
+        stops = self.item.config.getoption("usepdb", False) and function is None  # Examples fail to be shrunk.
+        on_failure = prompts.stop_in_rank if stops else None
         body = rank_body.ItemBody(self.item, on_failure, function, values)
         try:
             result = run(case, body)

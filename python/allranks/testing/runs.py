@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from allranks import _allranks, failures, launch, runtime
@@ -104,14 +104,13 @@ def run(case: Case, body: Body) -> Result:
 
 
 def _options(case: Case) -> launch.Options:
-    clock: Any = {"clock": case.clock} if "clock" in {f.name for f in fields(launch.Options)} else {}
     return launch.Options(
         world_size=case.world_size,
         seed=case.seed,
         schedule=case.schedule,
         profile=case.profile,
         watchdog=case.watchdog,
-        **clock,
+        clock=case.clock,
         tag_output=True,
     )
 
