@@ -13,7 +13,7 @@ from torch.distributed import distributed_c10d as c10d
 
 import allranks
 from allranks import _allranks
-from allranks.backend import groups, rendezvous, takeover, work
+from allranks.backend import ddp, groups, profiling, rendezvous, takeover, work
 from allranks.backend.evidence import Evidence
 from allranks.backend.group import RankBackend
 from allranks.backend.session import Session
@@ -50,6 +50,8 @@ def install(runtime: Any) -> Session:
     rendezvous.install(runtime)
     session.evidence = Evidence(session)
     session.evidence.watch(runtime.registry)
+    ddp.watch(runtime.registry)
+    profiling.watch(runtime.registry)
     return session
 
 

@@ -51,6 +51,10 @@ class Deadlines:
         return self._default
 
 
+NO_TIME = "Rank 0 timed out in monitoredBarrier after 0 ms.\nNo ranks successfully processed in monitoredBarrier."
+"""Why rank 0 of a group gives up that was given no time: before it has asked anybody."""
+
+
 def monitored_barrier(rank: int, absent: Sequence[int], millis: int, wait_all_ranks: bool, original: str | None) -> str:
     """What rank (of the group) `rank` is told."""
     cause = f"\n Original exception: \n{original}" if original else ""

@@ -9,7 +9,7 @@ import torch
 from torch._C._distributed_c10d import Backend
 
 from allranks import _allranks
-from allranks.backend import arguments, deadlines, sparse
+from allranks.backend import arguments, deadlines, profiling, sparse
 from allranks.backend.after import after
 from allranks.backend.deadlines import Deadlines
 from allranks.backend.staging import stage
@@ -56,6 +56,17 @@ class RankBackend(Backend):
 
     def _issue(
         self, kind: str, inputs: Tensors, outputs: Tensors, results: list[Any], opts: Any = None, **how: Any
+    ) -> RankWork | None:
+        if profiling.is_on():
+            end = profiling.begin(self._name, kind, inputs or outputs, any_source=kind == "recv" and "root" not in how)
+            try:
+                return self._issue_now(kind, inputs, outputs, results, opts, how)
+            finally:
+                end()
+        return self._issue_now(kind, inputs, outputs, results, opts, how)
+
+    def _issue_now(
+        self, kind: str, inputs: Tensors, outputs: Tensors, results: list[Any], opts: Any, how: dict[str, Any]
     ) -> RankWork | None:
         gloo = self._profile == "gloo"
         asynchronous = opts is None or opts.asyncOp
@@ -182,15 +193,19 @@ class RankBackend(Backend):
         return self._issue("barrier", [], [], [], opts)
 
     def monitored_barrier(self, opts: Any, wait_all_ranks: bool = False) -> None:
+        seconds, me = opts.timeout.total_seconds(), self._member.group_rank
+        if me == 0 and seconds <= 0 and self.size() > 1:
+            message = deadlines.monitored_barrier(0, range(1, self.size()), 0, wait_all_ranks, deadlines.NO_TIME)
+            self._run.suspect_absent(self._members[1:], message)
+            raise RuntimeError(message)
         ticket = self._member.issue("monitored_barrier", [], [], asynchronous=True)
         assert ticket is not None
-        seconds = opts.timeout.total_seconds()
         try:
             ticket.wait(seconds, fails=True)
             return
         except RuntimeError:
             pass  # Why it failed is in the ticket.
-        absent, me = ticket.absent(), self._member.group_rank
+        absent = ticket.absent()
         message = deadlines.monitored_barrier(me, absent, round(seconds * 1000), wait_all_ranks, ticket.failure)
         self._run.suspect_absent([self._members[a] for a in absent], message)
         raise RuntimeError(message)
@@ -213,7 +228,9 @@ class RankBackend(Backend):
 
     def note_new_group(self, members: list[int]) -> None:
         """This rank makes a group of these global ranks: to be compared with what the others make."""
-        self._member.issue("new_group", [], [], members=members, asynchronous=True)
+        # A group of one has nobody to be mixed up with: torch's new_subgroups makes such in each subgroup.
+        peers = members if len(members) > 1 else []
+        self._member.issue("new_group", [], [], members=peers, asynchronous=True)
 
     def skip_split(self) -> None:
         """Members of a group that is split count alike, in the new groups or not."""
