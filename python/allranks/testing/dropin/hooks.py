@@ -40,10 +40,11 @@ class Plugin:
         from allranks.testing.dropin import bases
         from allranks.testing.dropin.zygote import Zygote
 
+        options = {"clock": "virtual"}
         refusal = None if hasattr(os, "fork") else "this platform has no fork"
         if refusal is None:
             self._zygote = Zygote.start(self._baseline)
-        bases.install(bases.State(self._ledger, self._zygote, {}, refusal))
+        bases.install(bases.State(self._ledger, self._zygote, options, refusal))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
