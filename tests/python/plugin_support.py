@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import textwrap
 from importlib.metadata import entry_points
 from typing import Any
 
-import allranks.one_rank
-import allranks.testing.collecting  # noqa: F401
 import pytest
-import torch.distributed  # noqa: F401  # pytester forgets what is imported while it runs; torch can be imported once.
+import torch.distributed  # noqa: F401
 from allranks.testing import plugin
+
+# pytester forgets what is imported while it runs, and torch can be imported once.
+importlib.import_module("allranks.one_rank")
+importlib.import_module("allranks.testing.collecting")
 
 HEAD = """\
 import logging, os, sys, threading, time, unittest, warnings

@@ -6,6 +6,7 @@ import pytest
 from plugin_support import run
 
 pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.oldest
 
 
 def test_the_body_runs_on_every_rank(pytester: pytest.Pytester) -> None:

@@ -42,7 +42,7 @@ def test_errors_come_out_with_a_note() -> None:
 
     with pytest.raises(KeyError, match="one") as caught:
         function()
-    text = "\n".join(caught.value.__notes__)
+    text = "\n".join(getattr(caught.value, "__notes__", []))
     assert "allranks, world size 3:\nrank 1 failed at" in text and "ranks 0, 2 stood at" in text
     assert "the same again: world_size=3, schedule='round-robin', seed=0" in text
 
@@ -60,7 +60,7 @@ def test_errors_come_out_with_a_note() -> None:
 
     with pytest.raises(ValueError, match="alone") as lonely:
         alone()
-    assert "run as rank 999 alone of 1000" in lonely.value.__notes__[0] and not dist.is_initialized()
+    assert "run as rank 999 alone of 1000" in getattr(lonely.value, "__notes__", [""])[0] and not dist.is_initialized()
 
 
 def test_wrong_use_is_told_at_once() -> None:

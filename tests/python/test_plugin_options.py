@@ -127,6 +127,21 @@ def test_a_failure_names_the_schedule_that_repeats_it(pytester: pytest.Pytester)
     assert again.section("allranks: world size 4") == session.section("allranks: world size 4")
 
 
+def test_the_virtual_clock(pytester: pytest.Pytester) -> None:
+    session = run(
+        pytester,
+        """
+        @pytest.mark.allranks(world_size=2, clock="virtual")
+        def test_it(rank):
+            begin = time.monotonic()
+            time.sleep(3600)
+            assert 3600 <= time.monotonic() - begin < 3601
+            dist.barrier()
+        """,
+    )
+    assert session.outcomes == {"passed": 1}
+
+
 def test_a_session_without_marked_tests_is_left_alone(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """

@@ -14,6 +14,10 @@ from allranks.testing import hypothesis_tests, items, marks, prompts
 from allranks.testing.rank_body import OVERRIDES
 
 
+if pytest.version_tuple < (8, 2):
+    raise pytest.UsageError(f"tests marked allranks need pytest 8.2 or newer; this is {pytest.__version__}")
+
+
 def world_sizes(metafunc: pytest.Metafunc) -> tuple[int, ...]:
     """What the mark of a function asks for; `pytest.fail` if that makes no sense."""
     return _asked(metafunc.definition, metafunc.config).world_sizes

@@ -108,8 +108,9 @@ def _for_rank(attributes: dict[str, Any]) -> dict[str, Any]:
     """An item's attributes as a rank begins with them."""
     copy = {name: value for name, value in attributes.items() if name not in OVERRIDES}
     copy["stash"] = pytest_names.stash_copy(attributes["stash"])
-    if copy.pop("_instance", None) is not None:
-        copy.pop("_obj", None)  # Bound to that instance: every rank gets its own.
+    instance = copy.pop("_instance", None)
+    if instance is not None or not isinstance(getattr(copy.get("_obj"), "__self__", None), type | None):
+        copy.pop("_obj", None)  # Bound to an instance: every rank gets its own.
     return copy
 
 
