@@ -278,7 +278,8 @@ def _python_work(work: Work) -> RankWork | None:
 
 
 _OUR_ERROR = re.compile(
-    rf"Got the following error when running the callback: RuntimeError: (.*)\n\nAt:\n  {re.escape(__file__)}\(", re.DOTALL
+    rf"Got the following error when running the callback: RuntimeError: (.*)\n\nAt:\n  {re.escape(__file__)}\(",
+    re.DOTALL,
 )
 
 
@@ -328,8 +329,9 @@ def install() -> None:
     }.items():
         if hasattr(Work, name):
             setattr(Work, name, _replacement(name, methodcaller(ours)))
-    future_wait = torch.futures.Future.wait
-    future_done, future_value = torch.futures.Future.done, torch.futures.Future.value
+    # The class in C++: what it makes itself is no `torch.futures.Future`.
+    base: Any = torch._C.Future
+    future_wait, future_done, future_value = base.wait, base.done, base.value
 
     def wait(self: torch.futures.Future[Any]) -> Any:
         while _unfinished and _allranks.current_rank() is not None and not future_done(self):
@@ -343,16 +345,15 @@ def install() -> None:
         return _told_plainly(future_value, self)
 
     _original["future_wait"], _original["future_value"] = future_wait, future_value
-    torch.futures.Future.value = value  # type: ignore[method-assign]
-    torch.futures.Future.wait = wait  # type: ignore[method-assign]
+    base.wait, base.value = wait, value
 
 
 def uninstall() -> None:
     """Puts torch's own methods back."""
     if not _original:
         return
-    torch.futures.Future.wait = _original.pop("future_wait")  # type: ignore[method-assign]
-    torch.futures.Future.value = _original.pop("future_value")  # type: ignore[method-assign]
+    base: Any = torch._C.Future
+    base.wait, base.value = _original.pop("future_wait"), _original.pop("future_value")
     _original.pop("wait")
     for name, method in _original.items():
         setattr(Work, name, method)

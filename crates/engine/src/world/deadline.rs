@@ -92,11 +92,8 @@ impl World {
 
     /// A member that came to this collective before, and whose time for it is over by now.
     pub(super) fn late_member(&self, inner: &Inner, op: &OpRecord) -> Option<GroupRank> {
-        let slot = inner.groups[op.group.0 as usize].slot(op)?;
-        let mut due = slot.arrived.iter().enumerate().filter_map(|(i, a)| Some((i, a.as_ref()?.ticket.deadline()?)));
-        let first = due.next()?;
-        let now = self.scheduler.now();
-        std::iter::once(first).chain(due).find(|(_, d)| d.at < now).map(|(i, _)| GroupRank(i as u32))
+        let (over, member) = inner.groups[op.group.0 as usize].slot(op)?.earliest?;
+        (over < self.scheduler.now()).then_some(member)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use allranks_core::{Finding, GlobalRank, GroupId, GroupRank, OpKind, OpRecord, Profile, RankSet, Seq};
 
@@ -35,6 +36,8 @@ impl Stream {
 pub(super) struct Slot {
     pub arrived: Vec<Option<Arrived>>,
     pub count: usize,
+    /// Whose time is over first, and when, in virtual time.
+    pub earliest: Option<(Duration, GroupRank)>,
 }
 
 impl Slot {
@@ -125,11 +128,14 @@ impl Group {
     pub fn arrive(&mut self, me: GroupRank, call: Arrived) -> (Ticket, Option<Vec<Arrived>>) {
         let key = (Stream::of(call.record.kind), call.record.seq);
         let size = self.members.len();
-        let slot = self
-            .slots
-            .entry(key)
-            .or_insert_with(|| Slot { arrived: std::iter::repeat_with(|| None).take(size).collect(), count: 0 });
+        let slot = self.slots.entry(key).or_insert_with(|| Slot {
+            arrived: std::iter::repeat_with(|| None).take(size).collect(),
+            count: 0,
+            earliest: None,
+        });
         let ticket = call.ticket.clone();
+        let over = ticket.deadline().map(|d| (d.at, me));
+        slot.earliest = slot.earliest.into_iter().chain(over).min();
         let before = slot.arrived[me.index()].replace(call);
         assert!(before.is_none(), "a member's positions are numbered without repetition");
         slot.count += 1;
