@@ -38,11 +38,28 @@ def install(registry: Registry) -> None:
 
 def replace_module_locks(registry: Registry) -> None:
     """Locks that modules made before `install`."""
-    for name, module in list(sys.modules.items()):
-        if name in _LEFT_ALONE or type(module) is not types.ModuleType:
-            continue
-        for attribute, value in list(vars(module).items()):
-            if type(value) is _REAL_LOCK and not value.locked():
-                registry.patches.set(module, attribute, Lock())
-            elif _REAL_RLOCK is not None and type(value) is _REAL_RLOCK and "count=0" in repr(value):
-                registry.patches.set(module, attribute, RLock())
+    for module, attribute in _remembered if _remembered is not None else _find_module_locks():
+        value = vars(module).get(attribute)
+        if type(value) is _REAL_LOCK and not value.locked():
+            registry.patches.set(module, attribute, Lock())
+        elif type(value) is _REAL_RLOCK and "count=0" in repr(value):
+            registry.patches.set(module, attribute, RLock())
+
+
+def _find_module_locks() -> list[tuple[types.ModuleType, str]]:
+    return [
+        (module, attribute)
+        for name, module in list(sys.modules.items())
+        if name not in _LEFT_ALONE and type(module) is types.ModuleType
+        for attribute, value in list(vars(module).items())
+        if type(value) in (_REAL_LOCK, _REAL_RLOCK)
+    ]
+
+
+_remembered: list[tuple[types.ModuleType, str]] | None = None
+
+
+def remember_module_locks() -> None:
+    """For processes that are forked from this one: the search touches, and so copies, most of their memory."""
+    global _remembered
+    _remembered = _find_module_locks()

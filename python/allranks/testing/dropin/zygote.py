@@ -111,10 +111,14 @@ class _Nursery:
         self._children: dict[int, tuple[int, int]] = {}
         fresh.forget_pytest(baseline)
         fresh.forget_modules()
-        # Imported here, once, instead of in every child.
-        from allranks import launch  # noqa: F401
+        from allranks import launch
+        from allranks.isolation import sync
         from allranks.testing.dropin import child  # noqa: F401
 
+        # A run that does nothing: what every run imports and looks for in all modules is then known to the children.
+        # To look again would copy most of their memory.
+        launch.run_all_ranks(launch.Options(world_size=1, launcher=False, clock="virtual"), lambda _: None)
+        sync.remember_module_locks()
         self._wake, wakes = os.pipe()
         for fd in (self._wake, wakes):
             os.set_blocking(fd, False)
