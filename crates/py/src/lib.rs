@@ -15,6 +15,7 @@ mod site;
 mod store;
 mod swap;
 mod tensor;
+mod ticket;
 mod world;
 
 #[pymodule]
@@ -45,7 +46,7 @@ fn _allranks(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(outcome::conclude_one_rank, m)?)?;
     m.add_function(wrap_pyfunction!(outcome::findings_json, m)?)?;
     m.add_function(wrap_pyfunction!(outcome::findings_text, m)?)?;
-    m.add_class::<member::PyTicket>()?;
+    m.add_class::<ticket::PyTicket>()?;
     m.add("NeedsStaging", m.py().get_type::<member::NeedsStaging>())?;
     m.add_function(wrap_pyfunction!(member::reduce_op_of, m)?)?;
     m.add_function(wrap_pyfunction!(member::dtype_name, m)?)?;

@@ -10,39 +10,21 @@ import builtins
 import functools
 import os
 import select
-import selectors
 import socket
 import subprocess
 import time
-from collections.abc import Callable
 from typing import Any
 
 from allranks import debugger, runtime
-from allranks._allranks import current_rank, current_task
+from allranks._allranks import current_rank
+from allranks.isolation import selecting
+from allranks.isolation.outside import in_rank as _in_rank
+from allranks.isolation.outside import outside
 from allranks.isolation.registry import Registry
 
 _poll = getattr(select, "poll", None)
 _waitid = getattr(os, "waitid", None)
 _monotonic, _sleep_really = time.monotonic, time.sleep
-
-
-def outside(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Makes the call while others run. It must not touch anything that is private to a rank."""
-    run = runtime.current()
-    if run is None or current_rank() is None:
-        return call(*args, **kwargs)
-    run.baton.go_outside()
-    try:
-        return call(*args, **kwargs)
-    finally:
-        run.baton.come_back()
-
-
-def let_others_run() -> None:
-    """A turn behind all that can run; ends at once if nobody can."""
-    run = runtime.current()
-    if run is not None and current_rank() is not None:
-        run.baton.sleep(0.0)
 
 
 def ready(fd: int, *, write: bool = False) -> bool:
@@ -60,21 +42,13 @@ def ready(fd: int, *, write: bool = False) -> bool:
 def install(registry: Registry) -> None:
     """Replaces what sleeps, waits for files, sockets and children, and reads from the terminal."""
     _sleep(registry)
-    _selectors(registry)
+    selecting.install(registry)
     _files(registry)
     _sockets(registry)
     _children(registry)
     registry.on_import("multiprocessing.connection", lambda module: _connections(registry, module))
     registry.on_import("multiprocessing.synchronize", lambda module: _semaphores(registry, module))
     registry.on_import("fcntl", lambda module: _file_locks(registry, module))
-
-
-def _in_rank(original: Callable[..., Any], instead: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return original(*args, **kwargs) if current_rank() is None else instead(*args, **kwargs)
-
-    return wrapper
 
 
 def _sleep(registry: Registry) -> None:
@@ -88,91 +62,6 @@ def _sleep(registry: Registry) -> None:
             run.baton.sleep(float(seconds))
 
     registry.patches.set(time, "sleep", _in_rank(real, sleep))
-
-
-def _selectors(registry: Registry) -> None:
-    for name, method in (
-        ("SelectSelector", "select"),
-        ("_PollLikeSelector", "select"),
-        ("EpollSelector", "select"),
-        ("KqueueSelector", "select"),
-        ("DevpollSelector", "select"),
-    ):
-        owner = getattr(selectors, name, None)
-        if owner is not None and method in vars(owner):
-            registry.patches.wrap(owner, method, _selecting)
-
-    real = select.select
-
-    def select_outside(r: Any, w: Any, x: Any, timeout: float | None = None, /) -> Any:
-        found = real(r, w, x, 0)
-        if not any(found) and timeout != 0:
-            if timeout is not None and not (r or w or x):
-                time.sleep(timeout)
-                return found
-            return outside(real, r, w, x, timeout)
-        let_others_run()
-        return found
-
-    registry.patches.set(select, "select", _in_rank(real, select_outside))
-
-
-def _selecting(original: Any) -> Any:
-    @functools.wraps(original)
-    def select_ready(self: Any, timeout: float | None = None) -> Any:
-        if current_rank() is None:
-            return original(self, timeout)
-        found = original(self, 0)
-        if not found and (timeout is None or timeout > 0):
-            if _is_idle_loop(self):
-                return _wait_for_threads(lambda: original(self, 0), timeout)
-            return outside(original, self, timeout)
-        # Who asks in a loop must let those run that change the answer: a pool's thread waits for what another reads.
-        let_others_run()
-        return found
-
-    return select_ready
-
-
-#: Tasks that wait for a byte which another thread of their rank will send.
-_idle: set[int] = set()
-
-
-def _is_idle_loop(selector: Any) -> bool:
-    """Whether under a virtual clock an event loop of asyncio waits for nothing but its timers and its threads."""
-    run = runtime.current()
-    if run is None or not run.baton.is_virtual:
-        return False
-    readers = [key.data[0] for key in selector.get_map().values() if isinstance(key.data, tuple) and key.data]
-    own = [r for r in readers if getattr(getattr(r, "_callback", None), "__name__", "") == "_read_from_self"]
-    return len(own) == len(selector.get_map())
-
-
-def _wait_for_threads(ask: Callable[[], Any], timeout: float | None) -> Any:
-    """Waits in the program's time until `ask` finds something; `send` wakes it."""
-    run, task = runtime.current(), current_task()
-    assert run is not None and task is not None
-    end = None if timeout is None else time.monotonic() + timeout
-    while True:
-        found = ask()
-        left = None if end is None else end - time.monotonic()
-        if found or (left is not None and left <= 0):
-            return found
-        _idle.add(task[0])
-        try:
-            if left is None:
-                run.baton.block()
-            else:
-                run.baton.sleep(left)
-        finally:
-            _idle.discard(task[0])
-
-
-def _wake_idle_loops() -> None:
-    run = runtime.current()
-    for task in sorted(_idle):
-        if run is not None:
-            run.baton.wake(task)
 
 
 def _files(registry: Registry) -> None:
@@ -201,8 +90,8 @@ def _sockets(registry: Registry) -> None:
         def method(self: socket.socket, *args: Any, **kwargs: Any) -> Any:
             if current_rank() is None:
                 return original(self, *args, **kwargs)
-            if _idle and for_write:
-                _wake_idle_loops()  # They look when this thread hands over, after it has sent.
+            if for_write:
+                selecting.wake_idle_loops()  # They look when this thread hands over, after it has sent.
             if self.gettimeout() == 0:
                 return original(self, *args, **kwargs)
             if for_write is not None and ready(self.fileno(), write=for_write):

@@ -8,6 +8,7 @@ mod arguments;
 mod call;
 mod deadline;
 mod execute;
+mod found;
 mod group;
 mod messages;
 mod open;
@@ -16,13 +17,12 @@ mod suspects;
 mod ticket;
 mod wording;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use allranks_check::{Failure, crossed_sites, failures, meeting, message};
+use allranks_check::{Failure, meeting, message};
 use allranks_core::{
-    Bytes, Event, EventSink, Finding, FindingId, GlobalRank, GroupId, GroupRank, Location, OpKind, OpRecord, Profile,
-    RankSet, Severity,
+    Bytes, Event, EventSink, Finding, GlobalRank, GroupId, GroupRank, OpKind, OpRecord, Profile, RankSet,
 };
 use allranks_sched::{Scheduler, TaskId};
 
@@ -32,7 +32,7 @@ pub use call::{Call, Refused};
 use group::Group;
 use open::OpenMessages;
 pub use stall::StoreWait;
-use suspects::{Suspects, Suspicion};
+use suspects::Suspects;
 pub use ticket::Ticket;
 
 use crate::volume::bytes_moved;
@@ -218,35 +218,6 @@ impl World {
         self.lock().waits.remove(&task);
     }
 
-    /// Keeps a finding in case `rank` dies of the exception that it is about to get: it then takes the place of
-    /// `rank-failed`. `text` is part of the exception's, if others do not count. A later suspicion replaces an earlier
-    /// one.
-    pub fn suspect(&self, rank: GlobalRank, finding: Finding, text: Option<&str>) {
-        let suspicion = Suspicion { findings: [finding].into(), text: text.map(Into::into) };
-        self.lock().suspects.by_rank.insert(rank, suspicion);
-    }
-
-    /// Reports a finding; errors do not abort the run by themselves.
-    pub fn find(&self, finding: Finding) {
-        self.sink.emit(Event::Found(Box::new(finding.clone())));
-        let mut inner = self.lock();
-        if let Some(same) = inner.findings.iter_mut().find(|f| same_but_for_ranks(f, &finding)) {
-            merge(same, finding);
-        } else {
-            inner.findings.push(finding);
-        }
-    }
-
-    /// Adds places and a hint to the findings of an id: what somebody else knows about their cause.
-    pub fn amend(&self, id: FindingId, locations: &[Location], hint: &str) {
-        for finding in self.lock().findings.iter_mut().filter(|f| f.id == id) {
-            finding
-                .locations
-                .extend(locations.iter().filter(|l| !finding.locations.contains(l)).cloned().collect::<Vec<_>>());
-            finding.hints.push(hint.to_owned());
-        }
-    }
-
     /// Reports findings and ends the run: every rank that waits, or will, is told so. Only the first call reports.
     pub fn stop(&self, findings: Vec<Finding>) {
         let first = !std::mem::replace(&mut self.lock().aborted, true);
@@ -273,33 +244,6 @@ impl World {
         drop(inner);
         self.sink.emit(Event::RankEnded { rank, ok });
         left
-    }
-
-    /// All findings so far, failed ranks and what can be said only at the end included; errors first come first.
-    pub fn findings(&self) -> Vec<Finding> {
-        let inner = self.lock();
-        let (known, plain) = inner.suspects.split(&inner.failures);
-        let mut all = failures(&plain);
-        for finding in known {
-            match all.iter_mut().find(|f| same_but_for_ranks(f, &finding)) {
-                Some(same) => merge(same, finding),
-                None => all.push(finding),
-            }
-        }
-        all.extend(inner.findings.iter().cloned());
-        if !inner.aborted {
-            for group in &inner.groups {
-                if let Some(histories) = group.whole_histories() {
-                    all.extend(crossed_sites(&group.name, &histories));
-                }
-            }
-        }
-        all
-    }
-
-    /// Whether any finding but failed ranks is an error.
-    pub fn has_error(&self) -> bool {
-        self.findings().iter().any(|f| f.severity == Severity::Error && f.id != FindingId::RankFailed)
     }
 
     /// Counts so far.
@@ -336,21 +280,5 @@ impl World {
     /// collectives that the member has issued.
     pub fn next_seq(&self, group: GroupId, me: GroupRank) -> u64 {
         self.lock().groups[group.0 as usize].next_seq(me)
-    }
-}
-
-fn merge(into: &mut Finding, from: Finding) {
-    into.ranks.extend(from.ranks.iter());
-    for location in from.locations {
-        if !into.locations.contains(&location) {
-            into.locations.push(location);
-        }
-    }
-}
-
-fn same_but_for_ranks(a: &Finding, b: &Finding) -> bool {
-    a.id == b.id && a.group == b.group && a.op == b.op && a.seq == b.seq && a.rule == b.rule && {
-        let lines = |f: &Finding| f.locations.iter().map(|l| l.site.clone()).collect::<BTreeSet<_>>();
-        lines(a) == lines(b)
     }
 }
