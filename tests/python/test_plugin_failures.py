@@ -262,7 +262,7 @@ def test_errors_of_fixtures(pytester: pytest.Pytester) -> None:
     assert "rank 1 failed in setup at test_it.py" in session.text
     assert "rank 1 failed while cleaning up: ValueError: bad teardown" in session.text
     assert "allranks/" not in session.section("ERROR at setup of test_module")
-    assert "fixture 'no_such_fixture' not found" in session.text
+    assert "fixture 'no_such_fixture' not found" in session.text and "FixtureLookupError" not in session.text
 
 
 def test_usage_in_a_rank(pytester: pytest.Pytester) -> None:
@@ -299,6 +299,21 @@ def test_usage_in_a_rank(pytester: pytest.Pytester) -> None:
     assert session.outcomes["failed"] >= 1 and session.outcomes["errors"] == 1
     assert "runs cannot be nested" in session.section("test_nested")
     assert "fixture 'rank' is for tests marked @pytest.mark.allranks" in session.text
+
+
+def test_a_rank_may_end_the_session(pytester: pytest.Pytester) -> None:
+    body = """
+        @m4
+        def test_it(rank):
+            if rank == 2:
+                pytest.exit("that will do")
+            dist.barrier()
+
+        def test_next():
+            pass
+        """
+    session = run(pytester, body)
+    assert session.outcomes == {} and "Exit: that will do" in session.text
 
 
 def test_a_launcher_is_refused(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:

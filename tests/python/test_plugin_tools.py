@@ -162,10 +162,23 @@ def test_hypothesis_draws_once_for_all_ranks(pytester: pytest.Pytester) -> None:
             monkeypatch.setenv("MINE", "1")
 
         class TestMethod:
+            def setup_method(self):
+                self.rank = dist.get_rank()
+
             @few
             @given(x=st.integers(0, 100))
             def test_method(self, rank, x):
-                assert total(x) == 4 * x
+                assert total(x) == 4 * x and self.rank == rank
+
+        def test_decorator_below():
+            with pytest.raises(TypeError, match="@given goes above"):
+                allranks.test(2)(test_draws)
+
+        @few
+        @given(x=st.integers(0, 100))
+        @allranks.test(2)
+        def below(x, rank):
+            assert total(x) == 2 * x and rank == dist.get_rank()
 
         @settings(max_examples=60, deadline=None, database=None)
         @given(x=st.integers(0, 100))
@@ -174,8 +187,26 @@ def test_hypothesis_draws_once_for_all_ranks(pytester: pytest.Pytester) -> None:
                 assert x < 13
             dist.barrier()
         """,
+        "--continue-on-collection-errors",
+        test_other="""
+        from test_it import below
+
+        def test_below():
+            below()
+        """,
+        test_refused="""
+        import pytest, unittest
+        from hypothesis import given, strategies as st
+
+        class TestOfUnittest(unittest.TestCase):
+            @pytest.mark.allranks(2)
+            @given(x=st.integers(0, 100))
+            def test_refused(self, x):
+                pass
+        """,
     )
-    assert session.outcomes == {"passed": 2, "failed": 1}, session.text
+    assert session.outcomes == {"passed": 4, "failed": 1, "errors": 1}, session.text
+    assert "@given on a unittest method cannot be marked allranks" in session.text
     assert "assert 13 < 13" in session.text and "rank 2 failed at test_it.py" in session.text
 
 
@@ -252,3 +283,33 @@ def test_processes_of_xdist(pytester: pytest.Pytester) -> None:
     body += "def test_it(x, rank):\n    assert total(1) > x or rank == 0\n"
     text = _process(pytester, body, "-n", "2")
     assert "1 failed, 5 passed" in text and "rank 1 failed at test_it.py" in text, text
+
+
+def test_timeouts_and_ctrl_c_end_the_ranks(pytester: pytest.Pytester) -> None:
+    body = """
+pytestmark = m4
+
+@pytest.mark.timeout(0.5)
+def test_loops(rank):
+    if rank == 2:
+        while True:
+            pass
+    dist.barrier()
+
+def test_next(rank):
+    assert total(rank) == 6 and not [t for t in threading.enumerate() if t is not threading.current_thread()]
+
+def test_interrupted(rank):
+    if rank == 1:
+        os.system("kill -INT $PPID")
+        while True:
+            time.sleep(0.01)
+    dist.barrier()
+
+def test_never():
+    pass
+"""
+    text = _process(pytester, body)
+    assert "1 failed, 1 passed" in text and "Timeout" in text and "KeyboardInterrupt" in text, text
+    assert "test_it.py::test_interrupted, interrupted:\n" in text
+    assert "ranks 0, 2-3 stood at test_it.py" in text and "rank 1 stood at test_it.py" in text

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from allranks._allranks import current_rank
-from allranks.testing import hypothesis_tests, items, marks, prompts
+from allranks.testing import hypothesis_tests, items, marks, prompts, pytest_names
 from allranks.testing.rank_body import OVERRIDES
-
 
 if pytest.version_tuple < (8, 2):
     raise pytest.UsageError(f"tests marked allranks need pytest 8.2 or newer; this is {pytest.__version__}")
@@ -37,6 +36,8 @@ def _problem(item: Any, config: pytest.Config) -> marks.Asked | str:
         return f"{item.name}: @pytest.mark.allranks: {error}"
     if inspect.iscoroutinefunction(item.obj):
         return f"{item.name}: a test marked allranks cannot be async; let it call asyncio.run itself"
+    if isinstance(item, pytest_names.TestCaseFunction) and hypothesis_tests.is_one(item):
+        return f"{item.name}: @given on a unittest method cannot be marked allranks: make it one of a plain class"
     assert asked is not None, "asked for marked tests only"
     return asked
 

@@ -36,6 +36,8 @@ def test(asked: marks.Asked) -> Callable[[Callable[..., Any]], Callable[..., Non
             raise TypeError(f"allranks.test decorates functions and methods, not {function!r}")
         if inspect.iscoroutinefunction(function):
             raise TypeError(f"{function.__name__} is async; let it call asyncio.run itself")
+        if getattr(function, "is_hypothesis_test", False):
+            raise TypeError(f"{function.__name__}: @given goes above @allranks.test, so that all ranks draw the same")
         signature = inspect.signature(function)
         given = [name for name in _GIVEN if name in signature.parameters]
 

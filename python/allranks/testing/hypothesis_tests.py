@@ -5,6 +5,7 @@ So ranks agree on what is drawn, shrinking works as ever, and function-scoped fi
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -41,19 +42,21 @@ def run(item: Any, run_ranks: Runner) -> None:
     from hypothesis import control
 
     handle = item.obj.hypothesis
-    context: Any = control._current_build_context  # type: ignore[attr-defined]  # Thread-local; assume() looks there.
     inner = handle.inner_test
-    instance = item.instance
+    parameters = inspect.signature(inner).parameters
+    context: Any = control._current_build_context  # type: ignore[attr-defined]  # Thread-local; assume() looks there.
 
-    def example(*args: Any, **values: Any) -> None:
+    def example(*_instance: Any, **values: Any) -> None:
         __tracebackhide__ = True
-        bound, present = _bound(inner, instance, args), context.value
+        present = context.value
 
         def in_rank(**arguments: Any) -> None:
+            test = inner if item.instance is None else inner.__get__(item.instance)  # The rank's own instance.
             with context.with_value(present):
-                bound(**arguments)
+                test(**arguments)
 
-        drawn = {name: value for name, value in values.items() if name not in item._fixtureinfo.argnames}
+        given = {*item._fixtureinfo.argnames, *([] if item.instance is None else [next(iter(parameters))])}
+        drawn = {name: value for name, value in values.items() if name not in given}
         run_ranks(in_rank, drawn)
 
     handle.inner_test = example
@@ -61,10 +64,3 @@ def run(item: Any, run_ranks: Runner) -> None:
         item.obj(**{name: item.funcargs.get(name) for name in item._fixtureinfo.argnames})
     finally:
         handle.inner_test = inner
-
-
-def _bound(inner: Callable[..., Any], instance: Any, args: tuple[Any, ...]) -> Callable[..., Any]:
-    """The test itself, as a function of keywords; of a method, bound to the instance that hypothesis calls it on."""
-    if instance is None or not args:
-        return inner
-    return inner.__get__(args[0])  # type: ignore[no-any-return]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from allranks import _allranks
-from allranks.launch import RankFailed
+from allranks.launch import RankFailed, TooManyRanks
 from allranks.testing import hypothesis_tests, marks, prompts, pytest_names, rank_body, verdicts
 from allranks.testing.decorator import FindingWarning
 from allranks.testing.plugin import WORLD
@@ -47,7 +47,8 @@ class MarkedTest:
         item: Any = self.item
         for name in item.fixturenames:
             found = pytest_names.definitions(item, name)
-            if found and pytest_names.is_shared(item, found[-1]):
+            # One that does not exist is asked for here too: pytest says so best.
+            if name != "request" and (not found or pytest_names.is_shared(item, found[-1])):
                 item.funcargs[name] = item._request.getfixturevalue(name)
 
     def runtest(self) -> None:
@@ -72,6 +73,8 @@ class MarkedTest:
         body = rank_body.ItemBody(self.item, on_failure, function, values)
         try:
             result = run(case, body)
+        except TooManyRanks as error:
+            _raise(pytest_names.Failed(str(error), pytrace=False))
         finally:
             body.end()
         verdict = self.verdict = verdicts.judge(result, RanksFailed, self._repeat(case))
@@ -124,7 +127,7 @@ class MarkedTest:
             report.sections.append((title, text))
 
 
-def _raise(error: BaseException) -> None:
+def _raise(error: BaseException) -> NoReturn:
     """Here rather than in a hidden frame: where every frame is hidden, pytest says so below the text."""
     raise error
 
