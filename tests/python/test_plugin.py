@@ -295,3 +295,31 @@ def test_one_rank_of_a_big_world_leaves_nothing(pytester: pytest.Pytester) -> No
     )
     assert session.outcomes == {"passed": 3, "failed": 1}
     assert "rank 17 failed at test_it.py" in session.text and "assert 17 == 3" in session.text
+
+
+def test_a_process_group_outside_of_the_ranks_is_left_alone(pytester: pytest.Pytester) -> None:
+    session = run(
+        pytester,
+        """
+        @pytest.fixture(scope="session", autouse=True)
+        def outside():
+            dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+            yield
+            assert dist.get_world_size() == 1
+            dist.destroy_process_group()
+
+        @m4
+        def test_inside(rank):
+            assert total(1) == 4 and dist.get_rank() == rank
+
+        @pytest.mark.allranks(512, rank=17)
+        def test_one():
+            pass
+
+        def test_outside():
+            assert total(1) == 1
+        """,
+    )
+    assert session.outcomes == {"passed": 2, "failed": 1}, session.text
+    assert "has a process group already: destroy it before" in session.section("test_one")
+    assert len(session.section("test_one").splitlines()) == 1

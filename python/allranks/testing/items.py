@@ -8,11 +8,11 @@ from typing import Any, NoReturn
 import pytest
 
 from allranks import _allranks
-from allranks.launch import RankFailed, TooManyRanks
+from allranks.launch import RankFailed
 from allranks.testing import hypothesis_tests, marks, prompts, pytest_names, rank_body, verdicts
 from allranks.testing.decorator import FindingWarning
 from allranks.testing.plugin import WORLD
-from allranks.testing.runs import run
+from allranks.testing.runs import CannotRun, run
 
 KEY = pytest.StashKey["MarkedTest"]()
 
@@ -73,7 +73,7 @@ class MarkedTest:
         body = rank_body.ItemBody(self.item, on_failure, function, values)
         try:
             result = run(case, body)
-        except TooManyRanks as error:
+        except CannotRun as error:
             _raise(pytest_names.Failed(str(error), pytrace=False))
         finally:
             body.end()
@@ -129,7 +129,7 @@ class MarkedTest:
 
 def _raise(error: BaseException) -> NoReturn:
     """Here rather than in a hidden frame: where every frame is hidden, pytest says so below the text."""
-    raise error
+    raise error from None
 
 
 _CONTROL = (KeyboardInterrupt, pytest.exit.Exception)

@@ -12,6 +12,10 @@ from allranks import _allranks, failures, launch, runtime
 from allranks.testing.marks import Case
 
 
+class CannotRun(RuntimeError):
+    """The process is in no state to run a test on ranks; the text says why."""
+
+
 @dataclass
 class Record:
     """What one rank did."""
@@ -78,7 +82,12 @@ class Body:
 
 
 def run(case: Case, body: Body) -> Result:
-    """Runs `body` as the ranks of `case` and undoes everything that this changed in the process."""
+    """Runs `body` as the ranks of `case` and undoes everything that this changed in the process.
+
+    Raises `CannotRun` within another run, where the system gives no threads, and for one rank if there is a process group.
+    """
+    if runtime.current() is not None:
+        raise CannotRun("a run of allranks is going on in this process; runs cannot be nested")
     if case.rank is not None:
         return _one_rank(case, body)
     result = Result(case, [Record(rank) for rank in range(case.world_size)])
@@ -89,7 +98,10 @@ def run(case: Case, body: Body) -> Result:
             found.append(runtime.current())
         _rank(result, result.records[rank], body)
 
-    outcome = launch.run_all_ranks(_options(case), target, show_errors=False)
+    try:
+        outcome = launch.run_all_ranks(_options(case), target, show_errors=False)
+    except launch.TooManyRanks as error:
+        raise CannotRun(str(error)) from None
     result.ranks, result.interrupted, result.stuck = outcome.ranks, outcome.interrupted, outcome.stuck
     result.stood = found[0].stood if found else []
     result.findings = _allranks.findings_json(outcome.world)
@@ -178,9 +190,11 @@ class _OneRankPlan:
 
 def _one_rank(case: Case, body: Body) -> Result:
     """One rank of a world without peers, on this thread."""
+    import torch.distributed as dist
+
     assert case.rank is not None
-    if runtime.current() is not None:
-        raise RuntimeError("a run of allranks is going on in this process; runs cannot be nested")
+    if dist.is_initialized():
+        raise CannotRun("rank= runs one rank on this thread, which has a process group already: destroy it before")
     record = Record(case.rank)
     result = Result(case, [record])
     plan = _OneRankPlan(case.rank, case.world_size, case.profile)
