@@ -84,7 +84,8 @@ class Body:
 def run(case: Case, body: Body) -> Result:
     """Runs `body` as the ranks of `case` and undoes everything that this changed in the process.
 
-    Raises `CannotRun` within another run, where the system gives no threads, and for one rank if there is a process group.
+    Raises `CannotRun` within another run, where the system gives no threads, and for one rank if this thread has a
+    process group.
     """
     if runtime.current() is not None:
         raise CannotRun("a run of allranks is going on in this process; runs cannot be nested")
