@@ -8,6 +8,7 @@ import select
 import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,8 +18,13 @@ from typing import Any
 from allranks import _allranks, launch
 from allranks.isolation import modules
 from allranks.testing.dropin import fresh, names, wire
+from allranks.testing.dropin.idle import Idle
 
 _write, _read = os.write, os.read
+#: Exit status of a rank whose test failed.
+FAILED = 10
+#: How often upstream looks whether a rank has failed, in nanoseconds; then it ends the others.
+_UPSTREAM_LOOKS_EVERY = 1_000_000_000
 
 
 @dataclass
@@ -108,9 +114,10 @@ class Part:
 class SpawnedPart(Part):
     """What a spawned process would do: unpickle a function, which imports its module, and call it."""
 
-    def __init__(self, name: str, packed: bytes, fds: list[int], files: dict[str, str]) -> None:
+    def __init__(self, name: str, packed: bytes, fds: list[int], files: dict[str, str], idle: Idle) -> None:
         super().__init__(name)
         self._unpacker = _Unpacker(packed, fds, files)
+        self._idle = idle
         self._mouth: Callable[[Any], None] | None = None
 
     def act(self) -> Any:
@@ -120,6 +127,8 @@ class SpawnedPart(Part):
             traceback.print_exc()  # As a spawned process does, whose `Process` is not there yet.
             raise
         self._find_mouth()
+        for queue in self._unpacker.queues:
+            queue.wait_for = self._idle.wait_for
         try:
             return function(*args, **kwargs)
         except (SystemExit, _allranks.RankAborted):
@@ -182,25 +191,42 @@ class Play:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._listener = Listener(control)
+        #: The program's time when the first rank failed, in nanoseconds.
+        self._failed_at: int | None = None
 
-    def run(self, options: dict[str, Any], parts: list[Part]) -> None:
-        """Returns when every rank has ended and pytest knows how."""
+    def rank_ended(self, rank: int) -> None:
+        """On the rank's thread, before pytest hears of its end."""
+
+    def run(self, options: dict[str, Any], parts: list[Part], before_end: Callable[[], Any] = lambda: None) -> None:
+        """Returns when every rank has ended and pytest knows how; `before_end` may tell it more."""
         self._hear_for_torch()
         self._listener.start()
         plan = launch.Options(world_size=len(parts), watchdog=None, launcher=False, **options)
         outcome = launch.run_all_ranks(plan, lambda rank: parts[rank].act(), show_errors=False, on_end=self._ended)
         stalled = [result.rank for result in outcome.ranks if result.status is None]
         text = _allranks.findings_text(outcome.world).strip() if stalled else ""
-        failed = any(result.status == 10 for result in outcome.ranks)
+        failed = any(result.status == FAILED for result in outcome.ranks)
         told = [rank for rank in stalled if not failed and parts[rank].blame(text)]
         if text:
             sys.stderr.write(text + "\n")
             sys.stderr.flush()
+        before_end()
         wire.send(self._control, ("over", stalled, told, text))
 
     def _ended(self, result: launch.RankResult) -> None:
+        self.rank_ended(result.rank)
         code = -result.signal if result.signal is not None else result.status
-        wire.send(self._control, ("end", result.rank, code))
+        if code == FAILED and self._too_late():
+            wire.send(self._control, ("stopped", result.rank))
+        else:
+            wire.send(self._control, ("end", result.rank, code))
+
+    def _too_late(self) -> bool:
+        """Whether upstream would have ended this rank before it failed: another one had."""
+        now = time.monotonic_ns()
+        if self._failed_at is None:
+            self._failed_at = now
+        return now - self._failed_at > _UPSTREAM_LOOKS_EVERY
 
     def _hear_for_torch(self) -> None:
         """torch's bases start a thread in each rank that waits for questions; ours answers for all ranks."""
@@ -228,5 +254,6 @@ class Spawned(Play):
         os.environ.update(request.environment)
         os.chdir(request.folder)
         sys.path[:], sys.argv[:] = request.path, request.arguments
-        parts: list[Part] = [SpawnedPart(name, packed, fds, request.files) for name, packed in request.ranks]
+        idle = Idle(len(request.ranks))
+        parts: list[Part] = [SpawnedPart(name, packed, fds, request.files, idle) for name, packed in request.ranks]
         self.run(request.options, parts)

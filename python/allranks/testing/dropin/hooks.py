@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Generator
 from typing import Any
 
 import pytest
 
+from allranks import on_import
 from allranks.testing.dropin import names
 from allranks.testing.dropin.ledger import Ledger
 
@@ -22,7 +21,16 @@ class Plugin:
         self._config = config
         self._ledger = Ledger()
         self._zygote: Any = None
+        self._state: Any = None
         self._baseline = fresh.Baseline()
+        # Before any test module binds what is replaced.
+        self._stop_watching = on_import.watch({names.MODULE: self._bases_imported})
+
+    def _bases_imported(self, module: Any) -> None:
+        from allranks.testing.dropin import bases
+
+        self._state = bases.State(self._ledger, {"clock": "virtual"})
+        bases.install(self._state, module)
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_collection(self) -> Generator[None, Any, Any]:
@@ -33,18 +41,13 @@ class Plugin:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """All modules are imported, nothing has run."""
-        if names.MODULE not in sys.modules or self._config.option.collectonly:
+        self._stop_watching()
+        if self._state is None or self._state.refusal is not None or self._config.option.collectonly:
             return
-        if not any(names.is_base(getattr(item, "cls", None)) for item in session.items):
-            return
-        from allranks.testing.dropin import bases
-        from allranks.testing.dropin.zygote import Zygote
+        if any(names.is_base(getattr(item, "cls", None)) for item in session.items):
+            from allranks.testing.dropin.zygote import Zygote
 
-        options = {"clock": "virtual"}
-        refusal = None if hasattr(os, "fork") else "this platform has no fork"
-        if refusal is None:
-            self._zygote = Zygote.start(self._baseline)
-        bases.install(bases.State(self._ledger, self._zygote, options, refusal))
+            self._zygote = self._state.zygote = Zygote.start(self._baseline)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:

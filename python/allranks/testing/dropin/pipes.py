@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import fcntl
 import multiprocessing
 import os
 import queue
 import stat
 import termios
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -20,19 +22,24 @@ class PipeQueue:
         if reader is None or writer is None:
             reader, writer = multiprocessing.Pipe(duplex=False)
         self._reader, self._writer = reader, writer
+        #: Waits until a descriptor can be read.
+        self.wait_for: Callable[[int], None] | None = None
 
     def ends(self) -> tuple[Connection, Connection]:
         """Where it is read and where it is written."""
         return self._reader, self._writer
 
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
-        """Sends one item; raises `OSError` if nobody can read it any more."""
+        """Sends one item; it is lost if nobody can read it any more."""
         self._reader.close()
-        self._writer.send(item)
+        with contextlib.suppress(BrokenPipeError):
+            self._writer.send(item)
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """The next item; raises `queue.Empty` after `timeout` seconds, or at once if nobody can put one any more."""
         self._writer.close()
+        if block and timeout is None and self.wait_for is not None:
+            self.wait_for(self._reader.fileno())
         if not self._reader.poll(timeout if block else 0):
             raise queue.Empty
         try:

@@ -12,12 +12,11 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from allranks.testing.dropin import child, names, wire
+from allranks.testing.dropin.child import FAILED
 from allranks.testing.dropin.ledger import NeedsProcesses
 
 #: How long the other ranks may go on once one has failed, in seconds: upstream ends them then.
 GRACE = 2.0
-#: Exit status of a rank whose test failed.
-FAILED = 10
 #: A rank's `os.getpid()` is this and its number.
 _FIRST_PID = 1 << 22
 
@@ -86,6 +85,9 @@ class RankProcess:
 class Batch:
     """The ranks of one test, in one child."""
 
+    #: Whether a test whose child died is to run again as processes.
+    reruns = True
+
     def __init__(self) -> None:
         self.ranks: list[RankProcess] = []
         self._parts: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = []
@@ -95,8 +97,8 @@ class Batch:
         self._over = False
         self._needs: str | None = None
         self._sock: socket.socket | None = None
-        #: What ranks left behind: `(rank, what)`, in the order in which it came.
-        self.left: list[tuple[int, Any]] = []
+        #: What ranks left behind, in the order in which it came.
+        self.left: list[Any] = []
 
     # Starting
 
@@ -141,6 +143,11 @@ class Batch:
 
     # Looking
 
+    @property
+    def died_of(self) -> str | None:
+        """What ended a rank that did not end by itself."""
+        return self._needs
+
     def fileno(self) -> int:
         """Readable when there is news."""
         assert self._sock is not None, "the batch was started"
@@ -149,7 +156,7 @@ class Batch:
     def exitcode(self, rank: int) -> int | None:
         """As `RankProcess.exitcode`. Raises `NeedsProcesses` if the test cannot be right in one process."""
         self.look()
-        if self._needs is not None:
+        if self._needs is not None and self.reruns:
             self.kill()
             raise NeedsProcesses(self._needs)
         code = self._codes.get(rank)
@@ -173,8 +180,10 @@ class Batch:
         for what, *rest in self._inbox.messages():
             if what == "end":
                 self._ended(*rest)
+            elif what == "stopped":
+                self._codes[rest[0]] = -int(signal.SIGTERM)
             elif what == "left":
-                self.left.append((rest[0], rest[1]))
+                self.left.append(rest[0])
             elif what == "over":
                 self._all_ended(*rest)
         if self._inbox.ended:
