@@ -231,21 +231,24 @@ class _Launch:
 
     def _end(self) -> tuple[int, ...]:
         """After an abort: ranks whose threads do not end, whatever is tried."""
-        if self._over_soon():
+        if self._over_soon(GRACE):
             return ()
-        for task, _, _, state in self._run.baton.tasks():
-            thread = self._run.task_threads.get(task)
-            # The others wait for the baton, and are told with it.
-            if state in ("running", "outside") and thread is not None and thread.ident is not None:
-                raise_in_thread(thread, _allranks.RankAborted)  # It ends a loop of Python, not a call into C.
-        if self._over_soon():
-            return ()
+        told: set[int] = set()
+        for _ in range(int(GRACE / STEP)):
+            for task, _, _, state in self._run.baton.tasks():
+                thread = self._run.task_threads.get(task)
+                # The others wait for the baton, and are told with it.
+                if state in ("running", "outside") and thread is not None and thread.ident and task not in told:
+                    told.add(task)
+                    raise_in_thread(thread, _allranks.RankAborted)  # It ends a loop of Python, not a call into C.
+            if self._over_soon(STEP):
+                return ()
         alive = {rank for _, rank, daemon, state in self._run.baton.tasks() if state != "done" and not daemon}
         return tuple(sorted(alive))
 
-    def _over_soon(self) -> bool:
+    def _over_soon(self, seconds: float) -> bool:
         with contextlib.suppress(KeyboardInterrupt):
-            return bool(self._run.baton.wait_over(GRACE))
+            return bool(self._run.baton.wait_over(seconds))
         return False
 
     def _wait(self) -> bool:
@@ -273,6 +276,8 @@ class _Launch:
             self._placement.place_this_thread()
             run.baton.attach(task, rank)
             exits.begin_rank(rank)
+            if run.baton.is_aborted:
+                raise _allranks.RankAborted("the run was aborted")  # Before its first turn.
             if getattr(self._plan, "tag_output", False):
                 sys.stdout, sys.stderr = (TaggedStream(stream, rank) for stream in (sys.stdout, sys.stderr))
             for act in run.registry.at_rank_start:
