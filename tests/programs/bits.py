@@ -194,6 +194,7 @@ def cases(world):
     for dtype in DTYPES:
         for op in ["sum", "max"]:
             yield f"all_reduce_sparse/{op}/{dtype}/7", reducing, ("all_reduce_sparse", dtype, op, 7)
+    yield "all_reduce_sparse/sum/float32/1023", reducing, ("all_reduce_sparse", "float32", "sum", 1023)
     for kind in MOVING:
         for dtype in DTYPES:
             for n in [1, 7]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 import torch
 import torch.distributed.distributed_c10d as c10d
@@ -40,3 +42,19 @@ def test_all_tables_of_c10d_are_known() -> None:
     known = {*names.C10D_TABLES}
     found = {k for k, v in vars(c10d).items() if isinstance(v, dict) and ("pg" in k or "group" in k) and k[0] == "_"}
     assert found <= known, f"torch {torch.__version__} has new tables: {sorted(found - known)}"
+
+
+@pytest.mark.parametrize("entry", names.REGISTRATIONS, ids=lambda entry: entry[0])
+def test_registrations(entry: tuple[str, tuple[str, ...], tuple[str, ...], bool]) -> None:
+    module = import_module(entry[0])
+    missing = [name for name in (*entry[1], *entry[2]) if not hasattr(module, name)]
+    assert not missing, f"torch {torch.__version__} has no {missing} in {entry[0]}"
+
+
+def test_operators() -> None:
+    module, singleton, table = names.OPERATOR_ENTRIES
+    assert isinstance(getattr(getattr(import_module(module), singleton), table), dict)
+    missing = [name for name in names.ENTRY_CHANGERS if not hasattr(torch.library.Library, name)]
+    assert missing in ([], ["register_symm_mem_args"]), f"torch {torch.__version__} has no Library.{missing}"
+    for name in ("_dispatch_library", "_dispatch_get_computed_kernel_for_dispatch_key"):
+        assert hasattr(torch._C, name), f"torch {torch.__version__} has no torch._C.{name}"

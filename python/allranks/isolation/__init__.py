@@ -50,10 +50,12 @@ PARTS = [
     "exits",
     "signals",
     "logs",
+    "registrations",
     "rng",
     "torch_c10d",
     "torch_caches",
     "torch_flags",
+    "torch_library",
     "torch_profiler",
 ]
 

@@ -48,6 +48,7 @@ C_FLAG_PAIRS = (
 )
 #: Cached functions whose answers depend on the rank: module, names.
 RANK_CACHES = {
+    "torch.utils._pytree": ("treespec_loads",),
     "torch.distributed.tensor._redistribute": ("_gen_transform_infos",),
 }
 #: Module-level state that differs between ranks, by module: private as soon as the module is imported.
@@ -90,3 +91,46 @@ MODULE_HOOK_SETTERS = (
 )
 #: Attributes, of an object found from a module, that differ between ranks: module, path of the object, names.
 RANK_ATTRIBUTES = (("torch.distributed.tensor._api", "DTensor._op_dispatcher", ("_custom_op_handlers",)),)
+
+#: The class of the tables of `torch.library` that hold fake kernels: module, object, its table.
+OPERATOR_ENTRIES = ("torch._library.simple_registry", "singleton", "_data")
+#: Methods of `torch.library.Library` that change an entry of it; the operator's name comes first.
+ENTRY_CHANGERS = (
+    "_register_fake",
+    "_register_torch_dispatch_rule",
+    "_register_effectful_op",
+    "register_symm_mem_args",
+)
+#: Dispatch keys behind which there is no other kernel.
+BACKEND_KEYS = ("CPU", "CUDA", "Meta", "SparseCPU", "SparseCUDA", "QuantizedCPU", "MPS", "XPU", "PrivateUse1")
+#: Files of torch, by how their paths begin, that register what somebody else asks for.
+REGISTRARS = (
+    "_custom_op/",
+    "_library/",
+    "_ops.py",
+    "_weights_only_unpickler.py",
+    "distributions/kl.py",
+    "library.py",
+    "serialization.py",
+    "utils/_pytree.py",
+)
+#: Functions that enter something into tables of their module: module, functions, tables, and whether the tables are
+#: bound anew or ordered, so that a rank has a whole one of its own.
+REGISTRATIONS = (
+    ("copyreg", ("pickle",), ("dispatch_table",), False),
+    ("copyreg", ("add_extension", "remove_extension"), ("_extension_registry", "_inverted_registry"), False),
+    (
+        "torch._weights_only_unpickler",
+        ("_add_safe_globals", "_clear_safe_globals", "_remove_safe_globals"),
+        ("_marked_safe_globals_set",),
+        True,
+    ),
+    ("torch.distributions.kl", ("register_kl",), ("_KL_REGISTRY", "_KL_MEMOIZE"), True),
+    ("torch.serialization", ("register_package",), ("_package_registry",), True),
+    (
+        "torch.utils._pytree",
+        ("_private_register_pytree_node", "_deregister_pytree_node"),
+        ("SUPPORTED_NODES", "SUPPORTED_SERIALIZED_TYPES", "SERIALIZED_TYPE_TO_PYTHON_TYPE"),
+        False,
+    ),
+)
