@@ -5,6 +5,7 @@
 #   make test    every test: Rust, documentation, Python on the newest torch, a smaller set on the oldest
 #   make lint    formatters, linters, type checks, stub check, licences of dependencies
 #   make fmt     format and fix
+#   make mutants make operations wrong on purpose: do the tests notice?
 #   make bench   benchmarks; needs an otherwise idle machine
 #   make clean   remove what was built; .venv and .venv-oldest stay
 
@@ -35,7 +36,7 @@ OLDEST_DEV := $(OLDEST)/.dev
 OLDEST_BUILT := $(OLDEST)/.built
 WHEEL := target/wheels/.built
 
-.PHONY: demo test test-rust test-doc test-python test-oldest lint lint-rust lint-python deny fmt bench build clean
+.PHONY: demo test test-rust test-doc test-python test-oldest mutants lint lint-rust lint-python deny fmt bench build clean
 
 build: $(BUILT)
 
@@ -65,6 +66,10 @@ test-python: $(BUILT) $(VENV_DEV)
 test-oldest: $(OLDEST_BUILT)
 	$(OLDEST)/bin/pytest -n $(JOBS) -m oldest $(PYTEST_ARGS)
 
+# Takes a while, and is no part of `test`. MUTANTS="first:send all_gather" selects some.
+mutants: $(VENV_DEV)
+	$(BIN)/python scripts/mutants.py --jobs $(JOBS) $(MUTANTS)
+
 # -- linters
 
 # Tests do to torch what its own annotations do not foresee.
@@ -76,6 +81,7 @@ lint: lint-rust lint-python deny
 lint-rust:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	cargo clippy --package allranks-py --package allranks-engine --all-targets --features mutants --quiet -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 
 lint-python: $(BUILT) $(VENV_DEV)
