@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 
 import pytest
@@ -35,6 +36,29 @@ def test_unregistering() -> None:
 def test_flags(pair: tuple[str, str]) -> None:
     missing = [name for name in pair if not hasattr(torch._C, name)]
     assert not missing, f"torch {torch.__version__} has no torch._C.{missing}"
+
+
+def test_all_process_wide_switches_are_known() -> None:
+    """Looked for, not listed: what one thread sets and another sees is shared by all ranks unless it is swapped."""
+    known = {setter for setter, _ in names.C_FLAG_PAIRS} | {"_set_deterministic_algorithms"}
+    known |= {f"_set_{name}" for name in (*names.C_FLAGS, *names.NEWER_C_FLAGS)}
+    found = set()
+    for setter in [name for name in dir(torch._C) if name.startswith("_set_")]:
+        getter = next((g for g in (f"_get{setter[4:]}", f"_is{setter[4:]}", setter[4:]) if hasattr(torch._C, g)), None)
+        try:
+            before = getattr(torch._C, getter or "")()
+            if type(before) is not bool:
+                continue
+            getattr(torch._C, setter)(not before)
+        except (AttributeError, TypeError, RuntimeError):
+            continue  # It takes arguments, or this machine has no such switch.
+        with ThreadPoolExecutor(1) as other:
+            seen = other.submit(getattr(torch._C, getter)).result()
+        getattr(torch._C, setter)(before)
+        if seen is not before:
+            found.add(setter)
+    assert len(found) > 10
+    assert found <= known, f"torch {torch.__version__} has new switches: {sorted(found - known)}"
 
 
 def test_all_tables_of_c10d_are_known() -> None:

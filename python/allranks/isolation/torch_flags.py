@@ -21,7 +21,7 @@ def _private(registry: Registry, torch: Any) -> None:
     def flag(owner: Any, setter: str, read: Callable[[], Any], write: Callable[[Any], Any], key: str) -> None:
         registry.on_call(owner, setter, lambda: registry.call(read, write, key=key))
 
-    pairs = [(f"_set_{name}", f"_get_{name}") for name in torch_names.C_FLAGS]
+    pairs = [(f"_set_{name}", f"_get_{name}") for name in (*torch_names.C_FLAGS, *torch_names.NEWER_C_FLAGS)]
     for setter, getter in [*pairs, *torch_names.C_FLAG_PAIRS]:
         write, read = getattr(native, setter, None), getattr(native, getter, None)
         if write is not None and read is not None:

@@ -15,6 +15,7 @@ UNREGISTER_GROUP = "_unregister_process_group"
 UNREGISTER_ALL = "_unregister_all_process_groups"
 #: Setters of `torch._C` whose state is process-wide, without `_set_`; the getter is `_get_` and the same.
 C_FLAGS = (
+    "autograd_fallback_mode",
     "backcompat_broadcast_warn",
     "backcompat_keepdim_warn",
     "blas_preferred_backend",
@@ -22,6 +23,7 @@ C_FLAGS = (
     "cublas_allow_fp16_accumulation",
     "cublas_allow_fp16_reduced_precision_reduction",
     "cublas_allow_tf32",
+    "cublaslt_prefer_grouped_gemm",
     "cudnn_allow_tf32",
     "cudnn_benchmark",
     "cudnn_deterministic",
@@ -29,14 +31,18 @@ C_FLAGS = (
     "deterministic_fill_uninitialized_memory",
     "float32_matmul_precision",
     "linalg_preferred_backend",
+    "miopen_immediate",
     "math_sdp_allow_fp16_bf16_reduction",
     "mkldnn_deterministic",
     "mkldnn_enabled",
     "nnpack_enabled",
     "onednn_allow_tf32",
     "qengine",
+    "sdp_priority_order",
     "warnAlways",
 )
+#: The same, in newer torch only.
+NEWER_C_FLAGS = ("native_aot_enabled", "native_aot_unconditional_masked")
 #: The same where setter and getter have unlike names: setter, getter.
 C_FLAG_PAIRS = (
     ("_set_sdp_use_cudnn", "_get_cudnn_sdp_enabled"),
@@ -45,6 +51,8 @@ C_FLAG_PAIRS = (
     ("_set_sdp_use_mem_efficient", "_get_mem_efficient_sdp_enabled"),
     ("_set_sdp_use_overrideable", "_get_overrideable_sdp_enabled"),
     ("_set_check_sparse_tensor_invariants", "_check_sparse_tensor_invariants"),
+    ("_set_override_stale_capture_stream", "_override_stale_capture_stream"),
+    ("_set_warn_on_accumulate_grad_stream_mismatch", "_warn_on_accumulate_grad_stream_mismatch"),
 )
 #: Cached functions whose answers depend on the rank: module, names.
 RANK_CACHES = {
