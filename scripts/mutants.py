@@ -189,7 +189,9 @@ def forked(mutant: str, programs: list[str], folder: pathlib.Path) -> int:
 
 def judge_all(names: list[str], programs: list[str], jobs: int) -> list[Verdict]:
     """Some at a time; prints each verdict as it comes."""
-    queue, running, verdicts = list(names), {}, {}
+    queue = list(names)
+    running: dict[int, str] = {}
+    verdicts: dict[str, Verdict] = {}
     with tempfile.TemporaryDirectory(prefix="mutants") as name:
         folder = pathlib.Path(name)
         while queue or running:
