@@ -45,3 +45,46 @@ def test_run_fn_leaves_the_process_as_it_was() -> None:
         [sys.executable, str(PROGRAMS / "run_fn.py")], capture_output=True, text=True, timeout=90, check=False
     )
     assert done.stdout.split("\n") == ["RESULT ok", ""], done.stderr
+
+
+PACKAGE = """
+import threading
+state = threading.local()
+state.depth, state.stack = 0, []
+
+class Base:
+    state = threading.local()
+    state.precision = 0.5
+"""
+
+
+@pytest.mark.parametrize("imported", ["by a rank", "before the run"])
+def test_thread_local_variables_of_installed_packages(tmp_path: Path, imported: str) -> None:
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "installed.py").write_text(PACKAGE)
+    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    program = str(PROGRAMS / "thread_locals.py")
+    if imported == "by a rank":
+        done = run(program, world=3, env={"PYTHONPATH": path})
+    else:
+        done = subprocess.run(
+            [sys.executable, program],
+            capture_output=True,
+            text=True,
+            timeout=90,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+    assert sorted(done.stdout.splitlines()) == [f"RESULT rank={r} ok" for r in range(3)], done.stderr
+    assert done.returncode == 0
+
+
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    done = subprocess.run(
+        [sys.executable, str(PROGRAMS / "fork.py")],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        env={**os.environ, "RAYON_NUM_THREADS": "2"},
+    )
+    assert done.stdout == "the child ended with 0\n", done.stderr

@@ -1,5 +1,6 @@
 //! Memory of a rank, seen from the engine: the only place where addresses turn into bytes.
 
+use allranks_numerics::threads;
 use rayon::prelude::*;
 
 /// A dense run of bytes that belongs to a rank.
@@ -57,12 +58,12 @@ impl Buf {
 /// source; source and target of one copy may be the same memory.
 pub(crate) fn copy_all(copies: &[(Buf, Buf)]) {
     let total: usize = copies.iter().map(|(from, _)| from.len).sum();
-    if total < PARALLEL_FROM {
+    let Some(threads) = (total >= PARALLEL_FROM).then(threads::available).flatten() else {
         for &(from, to) in copies {
             copy(from, to);
         }
         return;
-    }
+    };
     let blocks: Vec<(Buf, Buf)> = copies
         .iter()
         .flat_map(|&(from, to)| {
@@ -72,7 +73,7 @@ pub(crate) fn copy_all(copies: &[(Buf, Buf)]) {
             })
         })
         .collect();
-    blocks.into_par_iter().for_each(|(from, to)| copy(from, to));
+    threads.run(|| blocks.into_par_iter().for_each(|(from, to)| copy(from, to)));
 }
 
 fn copy(from: Buf, to: Buf) {

@@ -11,6 +11,7 @@ use rayon::prelude::*;
 
 use crate::kernel::Kernel;
 use crate::order::{Order, Place};
+use crate::threads;
 
 /// Elements in a block: 16 KiB of f64.
 const BLOCK: usize = 2048;
@@ -53,20 +54,18 @@ impl Buffers<'_> {
 /// The invariant of [`Buffers`] holds for `len` elements of `K::Stored`, and any bit pattern is a `K::Stored`.
 pub(crate) unsafe fn fold<K: Kernel>(kernel: K, order: Order, place: Place, buffers: Buffers<'_>, len: usize) {
     let bytes = len * size_of::<K::Stored>();
-    let parallel = len > PIECE
-        && bytes * buffers.inputs.len() >= PARALLEL_BYTES
-        && rayon::current_num_threads() > 1
-        && buffers.same_or_apart(bytes);
-    if parallel {
+    let worth_it = len > PIECE && bytes * buffers.inputs.len() >= PARALLEL_BYTES && buffers.same_or_apart(bytes);
+    let Some(threads) = worth_it.then(threads::available).flatten() else {
+        // SAFETY: passed on from the caller.
+        return unsafe { fold_range(kernel, order, place, buffers, 0..len) };
+    };
+    threads.run(|| {
         (0..len.div_ceil(PIECE)).into_par_iter().for_each(|piece| {
             let range = piece * PIECE..((piece + 1) * PIECE).min(len);
             // SAFETY: passed on from the caller; the ranges of different pieces are disjoint.
             unsafe { fold_range(kernel, order, place, buffers, range) };
         });
-    } else {
-        // SAFETY: passed on from the caller.
-        unsafe { fold_range(kernel, order, place, buffers, 0..len) };
-    }
+    });
 }
 
 /// # Safety

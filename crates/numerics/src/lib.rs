@@ -37,6 +37,7 @@ mod kernel;
 mod order;
 mod reduce;
 pub mod rules;
+pub mod threads;
 mod uniform;
 
 pub use order::{Order, Place};

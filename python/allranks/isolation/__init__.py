@@ -45,6 +45,7 @@ PARTS = [
     "modules",
     "monkeypatch",
     "threads",
+    "thread_locals",
     "blocking",
     "children",
     "exits",

@@ -75,9 +75,12 @@ class _Around:
         spec = module.__spec__
         assert spec is not None
         spec.loader = module.__loader__ = self._loader
-        with _without_groups() if spec.name.startswith("torch.") else contextlib.nullcontext():
+        with _without_groups() if spec.name.startswith("torch.distributed.") else contextlib.nullcontext():
             self._loader.exec_module(module)
         self._registry.imported(spec.name)
+        if current_rank() is not None:
+            for act in self._registry.at_import:
+                act(module)
 
 
 @contextlib.contextmanager
@@ -118,7 +121,7 @@ class Finder:
             self.take(name)
             if type(spec.loader) is importlib.machinery.SourceFileLoader:
                 spec.loader = UserLoader(spec.loader.name, spec.loader.path)
-        elif self._registry.awaits_import(name) or name.startswith("torch.distributed."):
+        elif self._registry.awaits_import(name) or isinstance(spec.loader, importlib.machinery.SourceFileLoader):
             if hasattr(spec.loader, "exec_module"):
                 spec.loader = _Around(self._registry, spec.loader)
         return spec

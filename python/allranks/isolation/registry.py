@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import Any
 
 from allranks._allranks import Swapper, current_rank
@@ -27,6 +28,8 @@ class Registry:
         self.at_rank_end: list[Callable[[int], None]] = []
         #: Called on every further thread of a rank, with what `at_thread_start` of the starting thread returned.
         self.thread_state: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+        #: Called with each shared module of Python that a rank has imported, on the importing thread.
+        self.at_import: list[Callable[[ModuleType], None]] = []
         self.at_close: list[Callable[[], None]] = []
         self._known: dict[tuple[Any, ...], int] = {}
         self._kept: list[Any] = []  # `_known` is keyed by ids: what they name must live

@@ -87,7 +87,7 @@ impl World {
     /// Without groups.
     pub fn new(scheduler: Arc<Scheduler>, sink: Arc<dyn EventSink>) -> Self {
         // Threads that share out large copies must not inherit the affinity of the first rank that needs them.
-        let _ = rayon::current_num_threads();
+        let _ = allranks_numerics::threads::available();
         Self { scheduler, sink, inner: Mutex::default() }
     }
 
