@@ -26,6 +26,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=("round-robin", "random"),
         help="schedule of every test marked allranks, whatever its mark says",
     )
+    group.addoption(
+        "--allranks-clock",
+        choices=("virtual", "real"),
+        default="virtual",
+        help="whether sleeps and time-outs of torch's test classes take time under --allranks (default: virtual, no)",
+    )
     parser.addini("allranks_seed", "seed of tests marked allranks that name none", default="")
     parser.addini("allranks_schedule", "schedule of tests marked allranks that name none", default="")
 

@@ -29,7 +29,7 @@ class Plugin:
     def _bases_imported(self, module: Any) -> None:
         from allranks.testing.dropin import bases
 
-        self._state = bases.State(self._ledger, {"clock": "virtual"})
+        self._state = bases.State(self._ledger, {"clock": self._config.getoption("allranks_clock", "virtual")})
         bases.install(self._state, module)
 
     @pytest.hookimpl(wrapper=True, trylast=True)

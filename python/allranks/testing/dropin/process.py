@@ -64,6 +64,7 @@ class RankProcess:
     def join(self, timeout: float | None = None) -> None:
         """Waits for its end, `timeout` seconds at most."""
         until = None if timeout is None else time.monotonic() + timeout
+        self._batch.reap(self._rank)
         while self.exitcode is None:
             left = None if until is None else until - time.monotonic()
             if left is not None and left <= 0:
@@ -93,6 +94,7 @@ class Batch:
         self._parts: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = []
         self._codes: dict[int, int] = {}
         self._doomed: dict[int, int] = {}
+        self._reaped: set[int] = set()
         self._failed_at: float | None = None
         self._over = False
         self._needs: str | None = None
@@ -160,6 +162,8 @@ class Batch:
             self.kill()
             raise NeedsProcesses(self._needs)
         code = self._codes.get(rank)
+        if rank in self._doomed and rank not in self._reaped:
+            return None  # A process that was just ended is not gone yet: upstream calls it timed out.
         if code == FAILED and not self._over and not self._late():
             return None  # Upstream looks at the others only now: let them say what they have to say first.
         return code
@@ -172,6 +176,10 @@ class Batch:
         if self._failed_at is None or self._over:
             return None
         return max(self._failed_at + GRACE - time.monotonic(), 0.0)
+
+    def reap(self, rank: int) -> None:
+        """Somebody waits for the end of a rank."""
+        self._reaped.add(rank)
 
     def look(self) -> None:
         """Takes in what the child said."""
@@ -186,7 +194,7 @@ class Batch:
                 self.left.append(rest[0])
             elif what == "over":
                 self._all_ended(*rest)
-        if self._inbox.ended:
+        if self._inbox.ended or self._over:
             self._close()
 
     def _ended(self, rank: int, code: int) -> None:

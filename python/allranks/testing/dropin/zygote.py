@@ -72,8 +72,10 @@ class Zygote:
         try:
             mine.close()
             _Nursery(theirs, baseline).serve()
-        except BaseException:
+        except BaseException as error:
             traceback.print_exc(file=sys.__stderr__)
+            with contextlib.suppress(OSError):
+                wire.send(theirs, f"{type(error).__name__}: {error}")
         finally:
             os._exit(0)
 
@@ -90,11 +92,15 @@ class Zygote:
         except OSError:
             mine.close()
             os.close(status)
-            raise ZygoteDied("the process that forks the ranks is gone") from None
+            raise ZygoteDied(f"the process that forks the ranks has ended{self._last_words()}") from None
         finally:
             theirs.close()
             os.close(says)
         return mine, Child(self, self._count, status)
+
+    def _last_words(self) -> str:
+        words = wire.Inbox(self.sock).messages()
+        return f": {words[-1]}" if words else ""
 
     def stop(self) -> None:
         """Ends it and every child."""
