@@ -15,7 +15,7 @@ from allranks.testing.dropin import child, names, wire
 from allranks.testing.dropin.child import FAILED
 from allranks.testing.dropin.ledger import NeedsProcesses
 
-#: How long the other ranks may go on once one has failed, in seconds: upstream ends them then.
+#: How long the other ranks may go on once one has failed, in seconds.
 GRACE = 2.0
 #: A rank's `os.getpid()` is this and its number.
 _FIRST_PID = 1 << 22
@@ -42,11 +42,6 @@ class RankProcess:
         self.daemon = True
         self.pid: int | None = None
         self.authkey = b""
-
-    @property
-    def ident(self) -> int | None:
-        """The same as `pid`."""
-        return self.pid
 
     def start(self) -> None:
         """The batch starts when all its ranks have."""
@@ -182,10 +177,24 @@ class Batch:
         self._reaped.add(rank)
 
     def look(self) -> None:
-        """Takes in what the child said."""
-        if self._sock is None:
-            return
-        for what, *rest in self._inbox.messages():
+        """Takes in what the child said. Once all ranks have ended, so does the child."""
+        while self._sock is not None:
+            self._take_in(self._inbox.messages())
+            if self._inbox.ended or self._over:
+                self._close()
+            elif len(self._codes) < len(self.ranks):
+                return
+            elif not self._more_to_come():
+                self._child.kill()
+                self._close()
+
+    def _more_to_come(self) -> bool:
+        poller = select.poll()
+        poller.register(self.fileno(), select.POLLIN)
+        return bool(poller.poll(int(GRACE * 1000)))
+
+    def _take_in(self, messages: list[Any]) -> None:
+        for what, *rest in messages:
             if what == "end":
                 self._ended(*rest)
             elif what == "stopped":
@@ -194,8 +203,6 @@ class Batch:
                 self.left.append(rest[0])
             elif what == "over":
                 self._all_ended(*rest)
-        if self._inbox.ended or self._over:
-            self._close()
 
     def _ended(self, rank: int, code: int) -> None:
         self._codes[rank] = code
