@@ -39,6 +39,8 @@ class State:
     def refuses(self, test: Any, world_size: int) -> str | None:
         """Why this test has to run as processes, or None."""
         reason = self.forced or self.refusal or needs_processes(test)
+        if reason is None and sys.modules["torch"].accelerator.is_available():
+            reason = "torch's bases use the accelerator of this machine, each rank in a process of its own"
         # Descriptors that one message carries: standard streams, and up to four for each rank.
         if reason is None and 4 * world_size + 2 > 250:
             reason = f"{world_size} ranks are more than one child is given"
