@@ -80,5 +80,6 @@ def test_operators() -> None:
     assert isinstance(getattr(getattr(import_module(module), singleton), table), dict)
     missing = [name for name in names.ENTRY_CHANGERS if not hasattr(torch.library.Library, name)]
     assert missing in ([], ["register_symm_mem_args"]), f"torch {torch.__version__} has no Library.{missing}"
+    assert hasattr(import_module(names.DECOMPOSITIONS[0]), names.DECOMPOSITIONS[1])
     for name in ("_dispatch_library", "_dispatch_get_computed_kernel_for_dispatch_key"):
         assert hasattr(torch._C, name), f"torch {torch.__version__} has no torch._C.{name}"

@@ -119,6 +119,19 @@ def install(registry: Registry) -> None:
                 holders = [module] if package is None else [module, package]
                 registry.patches.everywhere(original, make(original), holders)
 
+    def decompositions(module: ModuleType) -> None:
+        """Whichever table it is: torch's own, inductor's, one of the user's."""
+
+        def make(original: Any) -> Any:
+            @functools.wraps(original)
+            def wrapper(table: Any, op: Any, function: Any) -> Any:
+                return entering(registry, lambda: [table], original)(table, op, function)
+
+            return wrapper
+
+        registry.patches.wrap(module, torch_names.DECOMPOSITIONS[1], make)
+
+    registry.on_import(torch_names.DECOMPOSITIONS[0], decompositions)
     for module_name, functions, names, rebound in torch_names.REGISTRATIONS:
         registry.on_import(module_name, functools.partial(watch, functions, names, rebound))
 

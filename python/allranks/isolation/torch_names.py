@@ -114,6 +114,8 @@ BACKEND_KEYS = ("CPU", "CUDA", "Meta", "SparseCPU", "SparseCUDA", "QuantizedCPU"
 #: Files of torch, by how their paths begin, that register what somebody else asks for.
 REGISTRARS = (
     "_custom_op/",
+    "_decomp/__init__.py",
+    "_inductor/decomposition.py",
     "_library/",
     "_ops.py",
     "_weights_only_unpickler.py",
@@ -122,6 +124,8 @@ REGISTRARS = (
     "serialization.py",
     "utils/_pytree.py",
 )
+#: A function that enters something into the table that is its first argument: module, name.
+DECOMPOSITIONS = ("torch._decomp", "_add_op_to_registry")
 #: Functions that enter something into tables of their module: module, functions, tables, and whether the tables are
 #: bound anew or ordered, so that a rank has a whole one of its own.
 REGISTRATIONS = (

@@ -160,6 +160,11 @@ if RANK == 1:
     torch.distributions.register_kl(torch.distributions.Cauchy, torch.distributions.Normal)(lambda p, q: torch.ones(1))
 torch.distributions.register_kl(Normal, Normal)(lambda p, q: torch.tensor(float(RANK)))
 torch.serialization.register_package(5, lambda obj: None, lambda obj, location: None)
+MUL = torch.ops.registered.mul_rank.default
+own_table = {}
+for table in ({}, {"registry": own_table}):
+    torch._decomp.register_decomposition(MUL, **table)(lambda x: x * RANK + 5)
+say("decompositions", *(t[MUL](torch.ones(1)).item() for t in (torch._decomp.decomposition_table, own_table)))
 warnings.filterwarnings("error" if RANK else "ignore", message="mine")
 logging.getLogger("mine").addHandler(logging.NullHandler())
 codecs.register(lambda name: codecs.lookup("ascii") if name == "mine" else None)
