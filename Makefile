@@ -6,6 +6,7 @@
 #   make lint    formatters, linters, type checks, stub check, licences of dependencies
 #   make fmt     format and fix
 #   make mutants make operations wrong on purpose: do the tests notice?
+#   make soak    random programs on both sides: make soak N=2000 SEED=1
 #   make bench   benchmarks; needs an otherwise idle machine
 #   make clean   remove what was built; .venv and .venv-oldest stay
 
@@ -36,7 +37,10 @@ OLDEST_DEV := $(OLDEST)/.dev
 OLDEST_BUILT := $(OLDEST)/.built
 WHEEL := target/wheels/.built
 
-.PHONY: demo test test-rust test-doc test-python test-oldest mutants lint lint-rust lint-python deny fmt bench build clean
+N ?= 2000
+SEED ?= 1
+
+.PHONY: demo soak test test-rust test-doc test-python test-oldest mutants lint lint-rust lint-python deny fmt bench build clean
 
 build: $(BUILT)
 
@@ -69,6 +73,10 @@ test-oldest: $(OLDEST_BUILT)
 # Takes a while, and is no part of `test`. MUTANTS="first:send all_gather" selects some.
 mutants: $(VENV_DEV)
 	$(BIN)/python scripts/mutants.py --jobs $(JOBS) $(MUTANTS)
+
+# Compares N random programs, from SEED on, with real gloo; shrinks those that differ.
+soak: $(BUILT) $(VENV_DEV)
+	cargo run --quiet --package allranks-soak -- run --count $(N) --seed $(SEED) --python $(BIN)/python $(SOAK_ARGS)
 
 # -- linters
 

@@ -43,7 +43,8 @@ def execute(code: Any, rank: int, world: int, notes: Notes) -> None:
 
     names = {name: getattr(values, name) for name in ("made", "fed", "scarce", "thing", "listed", "spoil")}
     exec(code, {"rank": rank, "world": world, "note": note, "torch": torch, "dist": dist, "funcol": funcol, **names})
-    dist.barrier()
+    # Not `barrier`, which raises once more what an operation before it raised, if it comes soon enough.
+    dist.monitored_barrier()
 
 
 def named(error: BaseException) -> str:
@@ -86,14 +87,20 @@ class Lost(Exception):
     """A process died or hung."""
 
 
-def worker(rank: int, port: int, pipe: connection.Connection) -> None:
+def worker(rank: int, port: int, pipe: connection.Connection, others: list[connection.Connection]) -> None:
     """A rank of many programs. The first one hosts the store and says where."""
+    # Left open, they would keep the pipes alive when the parent dies, and this process with them.
+    for other in others:
+        other.close()
     torch.set_num_threads(1)
     store = dist.TCPStore("127.0.0.1", port, is_master=rank == 0, wait_for_workers=False)
     if rank == 0:
         pipe.send(store.port)
     while True:
-        serial, request = pipe.recv()
+        try:
+            serial, request = pipe.recv()
+        except EOFError:
+            return
         values.SEED = request["seed"]
         notes: Notes = {}
         error = None
@@ -143,10 +150,12 @@ class Pool:
         port = 0
         for rank in range(RANKS):
             here, there = self._context.Pipe()
-            process = self._context.Process(target=worker, args=(rank, port, there), daemon=True)
+            self._workers.append((None, here))
+            open_here = [pipe for _, pipe in self._workers]
+            process = self._context.Process(target=worker, args=(rank, port, there, open_here), daemon=True)
             process.start()
             there.close()
-            self._workers.append((process, here))
+            self._workers[rank] = (process, here)
             if rank == 0:
                 port = self._reply(0)
 

@@ -14,6 +14,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("allranks-store", &["allranks-core", "allranks-sched"]),
     ("allranks-report", &["allranks-core", "allranks-trace"]),
     ("allranks-engine", &["allranks-check", "allranks-core", "allranks-numerics", "allranks-sched", "allranks-store"]),
+    // A tool for developers: nobody uses it.
+    ("allranks-soak", &["allranks-core", "allranks-numerics"]),
     (
         "allranks-cli",
         &[

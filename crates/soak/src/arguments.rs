@@ -7,7 +7,7 @@ use allranks_soak::Class;
 
 pub(crate) const USAGE: &str =
     "usage: soak run [--count N] [--seed S] [--programs FILE] [--python PYTHON] [--spoil CLASS] \
-[--shrink K]
+[--shrink K] [--logs FOLDER]
        soak show [--seed S]                  the program of a seed, as a script for torchrun or allranks
        soak generate [--count N] [--seed S]  programs as JSON lines, which --programs reads
 run compares N programs, of the seeds S, S+1, ..., or those in FILE, and shrinks the first K that differ.
@@ -29,6 +29,8 @@ pub(crate) struct Arguments {
     pub(crate) count: u64,
     pub(crate) programs: Option<PathBuf>,
     pub(crate) python: PathBuf,
+    /// Where the sides' own output goes.
+    pub(crate) logs: PathBuf,
     pub(crate) spoil: Option<Class>,
     /// How many differing programs are shrunk.
     pub(crate) shrink: usize,
@@ -43,8 +45,16 @@ impl Arguments {
             Some("generate") => Command::Generate,
             other => return Err(format!("{} is not a command", other.unwrap_or("nothing"))),
         };
-        let mut all =
-            Self { command, seed: 1, count: 2000, programs: None, python: "python3".into(), spoil: None, shrink: 3 };
+        let mut all = Self {
+            command,
+            seed: 1,
+            count: 2000,
+            programs: None,
+            python: "python3".into(),
+            logs: "target/soak".into(),
+            spoil: None,
+            shrink: 3,
+        };
         while let Some(option) = words.next() {
             let value = words.next().ok_or_else(|| format!("{option} needs a value"))?;
             let number = || value.parse::<u64>().map_err(|_| format!("{option} takes a number, not {value}"));
@@ -53,6 +63,7 @@ impl Arguments {
                 "--count" => all.count = number()?,
                 "--shrink" => all.shrink = usize::try_from(number()?).unwrap_or(usize::MAX),
                 "--programs" => all.programs = Some(value.into()),
+                "--logs" => all.logs = value.into(),
                 "--python" => all.python = value.into(),
                 "--spoil" => {
                     let class = Class::ALL.iter().find(|class| class.name() == value);

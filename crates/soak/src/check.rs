@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use allranks_core::GlobalRank;
 
+use crate::class::Class;
 use crate::program::{Action, Group, How, Layout, Program, Source, Step};
 
 /// Why a program is not correct.
@@ -37,6 +38,7 @@ pub fn check(program: &Program) -> Result<(), Wrong> {
     for (index, step) in program.steps.iter().enumerate() {
         well_formed(program, step).map_err(|why| Wrong::Step(index, why))?;
     }
+    barriers(program)?;
     once_each(program)?;
     sequences(program)?;
     messages(program)?;
@@ -109,6 +111,18 @@ fn well_formed(program: &Program, step: &Step) -> Result<(), &'static str> {
     for message in &step.messages {
         let inside = message.from.index() < size && message.to.index() < size;
         expect(inside && message.from != message.to, "a message between members")?;
+    }
+    Ok(())
+}
+
+/// gloo's barrier waits for what is still under way on the group. A refused operation may be, and then the barrier raises
+/// its exception.
+fn barriers(program: &Program) -> Result<(), Wrong> {
+    for (index, step) in program.steps.iter().enumerate() {
+        let refused = |before: &Step| before.refused && before.group == step.group;
+        if step.class == Class::Barrier && program.steps[..index].iter().any(refused) {
+            return Err(Wrong::Step(index, "a barrier after a refusal"));
+        }
     }
     Ok(())
 }

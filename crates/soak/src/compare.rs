@@ -1,6 +1,6 @@
 //! What differs between the two sides of one program.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::side::{Lost, Reply, Which};
 
@@ -16,6 +16,11 @@ pub struct Difference {
     /// What a gloo process saw.
     pub gloo: String,
 }
+
+/// Said of a step that a rank did not come to.
+const NOTHING: &str = "nothing";
+/// Said of a rank that came to its end.
+const NO_ERROR: &str = "no error";
 
 /// How a program came out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +41,15 @@ impl Verdict {
     /// Nothing to look at.
     pub fn is_same(&self) -> bool {
         matches!(self, Verdict::Same)
+    }
+
+    /// All that differs is that gloo's processes failed: they ended with an exception, died or hung.
+    pub fn is_accident(&self) -> bool {
+        match self {
+            Verdict::Lost(which, _) => *which == Which::Gloo,
+            Verdict::Differs(all) => all.iter().all(|d| d.gloo == NOTHING || (d.step.is_none() && d.ours == NO_ERROR)),
+            _ => false,
+        }
     }
 
     /// Whether the other one shows the same problem, so that a smaller program can stand for it.
@@ -67,8 +81,8 @@ pub fn compare(ours: &Result<Reply, Lost>, gloo: &Result<Reply, Lost>) -> Verdic
     for (rank, (a, b)) in ours.ranks.iter().zip(&gloo.ranks).enumerate() {
         let steps: BTreeSet<usize> = a.notes.keys().chain(b.notes.keys()).copied().collect();
         for step in steps {
-            let said = |notes: &std::collections::BTreeMap<usize, Vec<String>>| {
-                notes.get(&step).map_or("nothing".to_owned(), |marks| marks.join(" | "))
+            let said = |notes: &BTreeMap<usize, Vec<String>>| {
+                notes.get(&step).map_or(NOTHING.to_owned(), |marks| marks.join(" | "))
             };
             if a.notes.get(&step) != b.notes.get(&step) {
                 differences.push(Difference { step: Some(step), rank, ours: said(&a.notes), gloo: said(&b.notes) });
@@ -77,7 +91,7 @@ pub fn compare(ours: &Result<Reply, Lost>, gloo: &Result<Reply, Lost>) -> Verdic
         // What an exception says may differ; its type may not.
         let kind = |error: &Option<String>| error.as_deref().map(|e| e.split(':').next().unwrap_or(e).to_owned());
         if kind(&a.error) != kind(&b.error) {
-            let text = |error: &Option<String>| error.clone().unwrap_or_else(|| "no error".to_owned());
+            let text = |error: &Option<String>| error.clone().unwrap_or_else(|| NO_ERROR.to_owned());
             differences.push(Difference { step: None, rank, ours: text(&a.error), gloo: text(&b.error) });
         }
     }

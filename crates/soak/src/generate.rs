@@ -81,6 +81,9 @@ fn step(draw: &mut Draw, program: &Program, card: Card) -> Step {
             step.refused = true;
         }
     }
+    if step.class == Class::Barrier && program.steps.iter().any(|s| s.refused && s.group == group) {
+        step.class = Class::MonitoredBarrier;
+    }
     let class = step.class;
     if let (true, Some(dtype)) = (class.is_reduction(), step.dtype) {
         step.op = Some(draw.pick(&class.ops(dtype, step.refused)));
@@ -156,13 +159,13 @@ fn source(draw: &mut Draw, program: &Program, step: &mut Step) {
     let index = draw.pick(&usable);
     let from = &program.steps[index];
     let in_place = matches!(step.class, Class::AllReduce | Class::Broadcast | Class::Reduce);
-    if in_place && from.dtype == step.dtype && draw.chance(60) {
-        if let Some(Some(shape)) = shape::result(from, program.members(from).len()) {
-            step.source = Source::Same(index);
+    let result = shape::result(from, program.members(from).len());
+    step.source = match result {
+        Some(Some(shape)) if in_place && from.dtype == step.dtype && draw.chance(60) => {
             step.shape = shape;
             step.layout = Layout::Plain;
-            return;
+            Source::Same(index)
         }
-    }
-    step.source = Source::Bytes(index);
+        _ => Source::Bytes(index),
+    };
 }

@@ -76,7 +76,7 @@ pub fn script(program: &Program, command: &str) -> String {
          {command}\n{doc}from __future__{rule}\n\ndef note(step: int, *results: Any) -> None:\n    print(f\"rank \
          {{rank}} step {{step}}: {{' | '.join(map(mark, results))}}\", flush=True)\n\n\ntorch.set_num_threads(1)\n\
          dist.init_process_group(\"gloo\")\nrank, world = dist.get_rank(), dist.get_world_size()\n\n\
-         {}\ndist.barrier()\ndist.destroy_process_group()\n",
+         {}\ndist.monitored_barrier()\ndist.destroy_process_group()\n",
         body(program, None)
     )
 }

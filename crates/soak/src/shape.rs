@@ -111,12 +111,14 @@ pub(crate) fn messages(draw: &mut Draw, step: &mut Step, size: usize) {
         let to = (from + 1 + draw.below(size - 1)) % size;
         // No other step has this tag.
         let own = i64::from(step.key) * 16 + k as i64;
-        let any_source = step.class == Class::SendRecv && draw.chance(40);
+        let shape = shape(draw, size, 0);
+        // gloo cannot receive nothing from anybody.
+        let any_source = step.class == Class::SendRecv && !shape.contains(&0) && draw.chance(40);
         step.messages.push(Message {
             from: GroupRank(from as u32),
             to: GroupRank(to as u32),
             tag: Tag(own),
-            shape: shape(draw, size, 0),
+            shape,
             sent_at: sent[k],
             received_at: received[k],
             any_source,

@@ -13,6 +13,10 @@ use serde::{Deserialize, Serialize};
 /// A program may take so long on one side. The executor's own limit for gloo is shorter.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// Steps that an executor has to end in when its input is closed.
+const GRACE: usize = 100;
+const STEP: Duration = Duration::from_millis(30);
+
 /// Which side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
@@ -88,13 +92,21 @@ pub struct Side {
 
 struct Running {
     child: Child,
-    requests: ChildStdin,
+    /// Open until it is dropped.
+    requests: Option<ChildStdin>,
     replies: Receiver<std::io::Result<String>>,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // At the end of its input it ends its own processes and itself; if it hangs, they end when it does.
+        self.requests = None;
+        for _ in 0..GRACE {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(STEP);
+        }
         drop(self.child.kill());
         drop(self.child.wait());
     }
@@ -123,7 +135,8 @@ impl Side {
         }
         let running = self.running.as_mut().expect("started above");
         let line = serde_json::to_string(request).expect("numbers and strings are JSON");
-        writeln!(running.requests, "{line}").map_err(|error| lost(format!("takes no program: {error}")))?;
+        let requests = running.requests.as_mut().expect("open until dropped");
+        writeln!(requests, "{line}").map_err(|error| lost(format!("takes no program: {error}")))?;
         let reply = running.replies.recv_timeout(LIMIT);
         let text = match reply {
             Ok(Ok(text)) if !text.is_empty() => text,
@@ -149,7 +162,7 @@ impl Side {
             .stdout(Stdio::piped())
             .stderr(log)
             .spawn()?;
-        let requests = child.stdin.take().expect("piped");
+        let requests = Some(child.stdin.take().expect("piped"));
         let mut output = BufReader::new(child.stdout.take().expect("piped"));
         let (send, replies) = channel();
         std::thread::spawn(move || {
