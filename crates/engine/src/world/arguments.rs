@@ -72,7 +72,8 @@ fn shapes(record: &OpRecord, size: usize) -> Checked {
         // gloo has begun with the first member's part when it looks at the next.
         OpKind::ReduceScatter => equal(name, &outputs[0], &inputs[..1]),
         OpKind::AllToAll => equal(name, &inputs[0], inputs.iter().chain(outputs)),
-        OpKind::AllGatherCoalesced if inputs.len() != outputs.len() => {
+        // In a group of one, a list for each input is one tensor each, as the whole is.
+        OpKind::AllGatherCoalesced if inputs.len() != outputs.len() || size == 1 => {
             inputs.iter().zip(outputs.chunks(size)).try_for_each(|(input, parts)| equal(name, input, parts))
         }
         OpKind::AllGatherSingle | OpKind::AllGatherCoalesced => parts(name, size, outputs, inputs),
