@@ -16,9 +16,8 @@ from allranks.backend.staging import stage
 from allranks.backend.work import RankWork, RefusedWork, settle_futures
 
 Tensors = list[torch.Tensor]
-_RAW = frozenset(("all_reduce", "broadcast", "reduce", "scatter", "all_to_all_single"))
+_RAW = frozenset(("all_reduce", "broadcast", "reduce", "reduce_scatter", "scatter", "all_to_all_single"))
 """Operations that gloo does on the memory as it lies."""
-_STRIDELESS = _RAW | {"reduce_scatter"}
 
 
 class RankBackend(Backend):
@@ -91,7 +90,7 @@ class RankBackend(Backend):
             return self._member.issue(kind, inputs, outputs, asynchronous=asynchronous, **how)
         except _allranks.NeedsStaging:
             pass
-        if kind in _STRIDELESS and self._profile == "gloo":
+        if kind in _RAW and self._profile == "gloo":
             arguments.warn_strided(self._run, kind, inputs, outputs)
         if kind in ("send", "recv") and not (inputs + outputs)[0].is_contiguous():
             raise RuntimeError("input tensor has to be contiguous")
@@ -101,6 +100,11 @@ class RankBackend(Backend):
     @staticmethod
     def _op(opts: Any) -> tuple[int, float]:
         return _allranks.reduce_op_of(opts.reduceOp)
+
+    def _no_complex(self, tensors: Tensors) -> None:
+        """Complex numbers that a caller did not show as pairs of real ones; functional collectives do not."""
+        if self._profile == "gloo" and any(t.is_complex() for t in tensors):
+            raise RuntimeError("Invalid scalar type")
 
     # --- collectives
 
@@ -150,6 +154,7 @@ class RankBackend(Backend):
         return self._issue("all_gather_coalesced", inputs, outputs, output_lists, opts)
 
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> RankWork | None:
+        self._no_complex(inputs)
         return self._issue("all_gather_coalesced", inputs, outputs, outputs, opts)
 
     def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> RankWork | None:
@@ -177,6 +182,7 @@ class RankBackend(Backend):
     def all_to_all_single(
         self, output: torch.Tensor, input: torch.Tensor, out_splits: list[int], in_splits: list[int], opts: Any
     ) -> RankWork | None:
+        self._no_complex([input])
         if self._profile == "gloo" and not input.is_contiguous():
             raise ValueError("Tensors must be contiguous")
         return self._issue(

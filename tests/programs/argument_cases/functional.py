@@ -54,6 +54,9 @@ def pure(t):
         y = filled((2,), rank, dtype)
         t(f"funcol/dtype/{dtype}", lambda y=y: funcol.all_reduce(y, "sum", world))
         t(f"funcol/gather_dtype/{dtype}", lambda y=y: funcol.all_gather_tensor(y, 0, world))
+        t(f"funcol/gathers_dtype/{dtype}", lambda y=y: funcol.all_gather_into_tensor_coalesced([y, y], world))
+        z = filled((2 * n,), rank, dtype)
+        t(f"funcol/all_to_all_dtype/{dtype}", lambda z=z: funcol.all_to_all_single(z, None, None, world))
 
     def raw():
         y = torch.ops._c10d_functional.all_reduce(filled((2,), rank), "sum", world.group_name)

@@ -58,9 +58,15 @@ def uses(group, t):
         x = torch.zeros(max(1, size))
         return [dist.all_to_all_single(x, torch.arange(float(max(1, size))) + 10 * rank, group=group), x]
 
+    def gather_scalars():
+        out = [[torch.zeros(()), torch.zeros(())] for _ in range(max(1, dist.get_world_size(group)))]
+        dist.all_gather_coalesced(out, [torch.tensor(float(rank)), torch.tensor(5.0)], group=group)
+        return out
+
     found = {
         "all_reduce": reduce,
         "all_gather": gather,
+        "all_gather_coalesced": gather_scalars,
         "scatter": scatter,
         "all_to_all_single": exchange,
         "barrier": lambda: dist.barrier(group=group),
