@@ -20,7 +20,11 @@ def soak(logs: pathlib.Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Builds the tool if need be, and runs it."""
     command = ["cargo", "run", "--quiet", "--package", "allranks-soak", "--", "run", "--logs", str(logs)]
     return subprocess.run(
-        [*command, "--python", sys.executable, *words], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        [*command, "--python", sys.executable, *words],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
     )
 
 

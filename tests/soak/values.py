@@ -135,7 +135,9 @@ def mark(x: Any) -> str:
     if x.layout is torch.sparse_coo:
         x = x.coalesce()
         # Of its own memory, since a sparse tensor may keep more than it shows.
-        return f"sparse {tuple(x.shape)} {mark(x.indices().reshape(-1).clone())} {mark(x.values().contiguous().clone())}"
+        return (
+            f"sparse {tuple(x.shape)} {mark(x.indices().reshape(-1).clone())} {mark(x.values().contiguous().clone())}"
+        )
     data = memory(x).numpy().tobytes()
     text = data.hex() if len(data) <= 64 else hashlib.sha1(data).hexdigest()
     return f"{str(x.dtype)[6:]} {tuple(x.shape)} {x.stride()} {text}"

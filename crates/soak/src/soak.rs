@@ -122,7 +122,7 @@ impl Pair {
 
 fn one(side: &mut Side, program: &Program, spoil: Option<Class>) -> std::result::Result<Reply, Lost> {
     // Every second program with a schedule of its own.
-    let schedule = if program.seed % 2 == 0 { "round-robin" } else { "random" };
+    let schedule = if program.seed.is_multiple_of(2) { "round-robin" } else { "random" };
     let schedule = Schedule { schedule, schedule_seed: program.seed };
     side.run(program.world, program.seed, &body(program, spoil), schedule)
 }
