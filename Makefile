@@ -96,7 +96,7 @@ lint-python: $(BUILT) $(VENV_DEV)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/mypy $(LOOSE) tests/python/*.py examples scripts
+	$(BIN)/mypy $(LOOSE) tests/python/*.py tests/soak examples scripts
 	test -f python/allranks/_allranks.pyi # without a stub stubtest is content with anything
 	cd $(VENV) && MYPYPATH=../python bin/stubtest --concise allranks._allranks
 

@@ -1,4 +1,4 @@
-"""Random programs are the same, byte by byte, on all ranks in one process and on real gloo; and a wrong bit is found."""
+"""Random programs give the same bytes on all ranks in one process and on real gloo; and a wrong bit is found."""
 
 from __future__ import annotations
 

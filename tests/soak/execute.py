@@ -1,8 +1,8 @@
 """Runs programs that `soak` writes, on one of two sides: `execute.py ours` or `execute.py gloo`.
 
-One JSON object a line comes in: `world` (ranks), `seed`, `text` (the program), `schedule`, `schedule_seed`. One goes out:
-`ranks`, for each rank its `notes` (step to what was noted) and its `error`; `findings`; or `lost`, if a process died or
-hung. `ours` is all ranks in this process; `gloo` is a process for each rank, kept from program to program.
+One JSON object a line comes in: `world` (ranks), `seed`, `text` (the program), `schedule`, `schedule_seed`. One goes
+out: `ranks`, for each rank its `notes` (step to what was noted) and its `error`; `findings`; or `lost`, if a process
+died or hung. `ours` is all ranks in this process; `gloo` is a process for each rank, kept from program to program.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import contextlib
 import json
 import multiprocessing
 import os
-import pathlib
 import sys
 import warnings
 from collections.abc import Callable
@@ -19,13 +18,12 @@ from datetime import timedelta
 from multiprocessing import connection
 from typing import Any
 
-warnings.filterwarnings("ignore")
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 import values
 
+warnings.filterwarnings("ignore")
 RANKS = 6
 #: A gloo program that takes longer hangs; in seconds. gloo's own limit is below.
 LIMIT = 40.0

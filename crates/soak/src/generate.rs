@@ -124,11 +124,13 @@ fn blank(key: usize, group: usize) -> Step {
     }
 }
 
-/// A manager stays open after an error, and a functional collective is refused when its result is used: left out.
+/// A manager stays open after an error, a functional collective is refused when its result is used, and a sparse sum in its
+/// middle, at other times on other ranks: left out.
 fn refused(draw: &mut Draw) -> (Class, Option<Dtype>) {
     let all: Vec<(Class, Dtype)> = Class::ALL
         .iter()
         .filter(|class| class.has_dtype() && !class.is_managed() && !class.is_functional())
+        .filter(|class| **class != Class::AllReduceSparse)
         .flat_map(|&class| Dtype::ALL.map(|dtype| (class, dtype)))
         .filter(|(class, dtype)| class.takes(*dtype, true))
         .collect();

@@ -20,7 +20,8 @@
 //! - A group that only its members make (`use_local_synchronization=True`) is counted by them alone, and later groups are named
 //!   after that count: a later group with members that counted differently hangs. [`check`] refuses it.
 //! - A receive of an empty tensor from any source fails in gloo, and with it the connection.
-//! - `all_reduce_coalesced` with AVG fails for some tensors with dimensions of one in reverse order.
+//! - `all_reduce_coalesced` with AVG fails for some strides of dimensions of one.
+//! - A sparse sum is refused in its middle: some ranks get the refusal, others a closed connection.
 //! - `all_gather_into_tensor` of a scalar, or into an output with one dimension more; `all_to_all` of tensors of different
 //!   shapes; `reduce_scatter` of scalars: refused or undefined.
 //! - A barrier after an operation that gloo refused: it waits for what is under way on the group, and raises what that raised

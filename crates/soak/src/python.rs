@@ -2,6 +2,7 @@
 
 mod calls;
 mod merge;
+mod messages;
 mod tensors;
 
 use std::fmt::Write as _;

@@ -1,6 +1,6 @@
 //! Sizes, layouts, splits and messages of a step.
 
-use allranks_core::{GroupRank, Tag};
+use allranks_core::{GroupRank, ReduceOp, Tag};
 
 use crate::class::Class;
 use crate::draw::Draw;
@@ -21,6 +21,10 @@ pub(crate) fn choose(draw: &mut Draw, step: &mut Step, size: usize) {
         step.rows = rows(draw, size, step.shape[0]);
     }
     (step.layout, step.out_layout) = layouts(draw, class);
+    if class.is_coalesced() && step.op == Some(ReduceOp::Avg) && class != Class::ReduceScatterManaged {
+        // gloo's division fails for some strides of dimensions of one.
+        step.layout = Plain;
+    }
 }
 
 /// gloo reads the first size of these, which a tensor without dimensions does not have.
