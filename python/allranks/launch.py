@@ -305,6 +305,7 @@ class _Launch:
         except SystemExit as stop:
             result.status = exits.status_of(stop)
             if result.status:
+                self._run.session.diagnose(rank, stop)  # It may leave because of an exception that it handles.
                 self._run.world.rank_failed(rank, *failures.place_of(stop), f"exited with status {result.status}")
         except _allranks.RankAborted:
             raise

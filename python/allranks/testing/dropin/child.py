@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import select
 import socket
@@ -155,6 +156,12 @@ class SpawnedPart(Part):
         return True
 
 
+def _explains(world: Any) -> bool:
+    """Whether something was found that the exceptions of the ranks do not say: a time-out does not name its cause."""
+    found = (json.loads(line) for line in _allranks.findings_json(world))
+    return any(one["severity"] == "error" and one["id"] != "rank-failed" for one in found)
+
+
 class _Unpacker(wire.Unpacker):
     def __init__(self, data: bytes, fds: list[int], files: dict[str, str]) -> None:
         super().__init__(data, fds)
@@ -204,14 +211,14 @@ class Play:
         plan = launch.Options(world_size=len(parts), watchdog=None, launcher=False, **options)
         outcome = launch.run_all_ranks(plan, lambda rank: parts[rank].act(), show_errors=False, on_end=self._ended)
         stalled = [result.rank for result in outcome.ranks if result.status is None]
-        text = _allranks.findings_text(outcome.world).strip() if stalled else ""
+        text = _allranks.findings_text(outcome.world).strip() if stalled or _explains(outcome.world) else ""
         failed = any(result.status == FAILED for result in outcome.ranks)
         told = [rank for rank in stalled if not failed and parts[rank].blame(text)]
         if text:
             sys.stderr.write(text + "\n")
             sys.stderr.flush()
         before_end()
-        wire.send(self._control, ("over", stalled, told, text))
+        wire.send(self._control, ("over", stalled, told))
 
     def _ended(self, result: launch.RankResult) -> None:
         self.rank_ended(result.rank)

@@ -211,8 +211,7 @@ class Batch:
         if code < 0:
             self._needs = f"rank {rank} is ended by {signal.Signals(-code).name}"
 
-    def _all_ended(self, stalled: list[int], told: list[int], text: str) -> None:
-        del text
+    def _all_ended(self, stalled: list[int], told: list[int]) -> None:
         for rank in stalled:
             # Upstream ends those that still run when one has failed.
             self._codes[rank] = FAILED if rank in told else -int(signal.SIGTERM)
