@@ -195,3 +195,45 @@ def test_a_test_that_ends_badly_costs_that_test(tmp_path: Path) -> None:
     assert re.search(r"Process \d terminated or timed out after", ended.text)
     assert "test_c_crashes: the process of all ranks ended with SIGSEGV" in ended.text
     assert nobody_left(ended.group)
+
+
+REGISTERING = """
+import torch
+import torch.distributed as dist
+from torch.testing._internal.common_distributed import MultiProcessTestCase
+
+LIBRARY = torch.library.Library("a_test_module", "DEF")
+LIBRARY.define("twice(Tensor x) -> Tensor")
+LIBRARY.impl("twice", lambda x: 2 * x, "CompositeExplicitAutograd")
+torch._decomp.register_decomposition(torch.ops.a_test_module.twice.default)(lambda x: x + x)
+
+@torch.library.custom_op("a_test_module::custom", mutates_args=())
+def custom(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+real = dist.get_rank
+dist.get_rank = lambda *args: real(*args) + 100
+
+class Registering(MultiProcessTestCase):
+    world_size = 2
+
+    def setUp(self):
+        super().setUp()
+        self._spawn_processes()
+
+    def test_each_rank_registers(self):
+        dist.init_process_group(
+            "gloo", rank=self.rank, world_size=2, store=dist.FileStore(self.file_name, 2)
+        )
+        x = torch.tensor([float(self.rank)])
+        dist.all_reduce(x)
+        self.assertEqual(torch.ops.a_test_module.twice(custom(x)).item(), 4.0)
+        self.assertEqual(dist.get_rank(), self.rank + 100)
+"""
+
+
+def test_what_a_module_registers_when_it_is_collected_is_not_in_the_ranks_way(tmp_path: Path) -> None:
+    (tmp_path / "test_registering.py").write_text(REGISTERING)
+    ended = run_pytest(tmp_path, "test_registering.py")
+    assert set(ended.outcomes.values()) == {("passed", "")}, ended.text
+    assert "all ranks in one process: 1 test" in ended.text

@@ -6,7 +6,7 @@ everything else (what a rank does, the pipes, how results are judged, every mess
 
     pytest process                zygote                         child, one a test
     --------------                ------                         -----------------
-    hooks.py   collects, then --- fork ---> zygote.py
+    hooks.py   collects, then -- start ---> zygote.py
     bases.py   setUp() of a test -- request --> fork ---------> child.py: all ranks, by allranks.launch
     process.py one object a rank <----- how each rank ended ------ the ranks' own pipes
                upstream judges   <----- how the child ended --

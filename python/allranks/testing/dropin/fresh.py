@@ -1,63 +1,24 @@
-"""Makes a process that was forked from pytest look as one that was spawned: before any test module was imported.
+"""Makes a process look as one that was spawned, with the installed packages that pytest has imported already there.
 
-Installed packages stay imported; that is what makes the fork worth it. The user's modules go, so that each rank imports
-its own copy, and so does what pytest put into the interpreter: import hooks, log handlers, filters of warnings.
+That is what makes a fork of it worth it. The user's modules are not: each rank imports its own copy.
 """
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
+import importlib
 import importlib.machinery
 import io
 import logging
 import os
-import pdb
 import signal
 import sys
-import threading
 import types
-import warnings
-from dataclasses import dataclass, field
 from typing import Any
 
 from allranks.isolation import modules
 from allranks.testing.dropin import names
-
-
-@dataclass
-class Baseline:
-    """What the interpreter was like before pytest changed it."""
-
-    filters: list[Any] = field(default_factory=lambda: list(warnings.filters))
-    show: Any = field(default_factory=lambda: (warnings.showwarning, warnings._showwarnmsg_impl))  # type: ignore[attr-defined]
-    set_trace: Any = field(default_factory=lambda: pdb.set_trace)
-    #: Filters while modules are collected: pytest's own first.
-    collecting: list[Any] = field(default_factory=list)
-
-    def at_collection(self) -> None:
-        """Just before the first module is collected."""
-        self.collecting = list(warnings.filters)
-
-    def restore_warnings(self) -> None:
-        """pytest's filters go, those that imports added stay."""
-        added = [one for one in warnings.filters if one not in self.collecting]
-        warnings.resetwarnings()
-        warnings.filters[:] = [*added, *(one for one in self.filters if one not in added)]  # type: ignore[index]
-        warnings.showwarning, warnings._showwarnmsg_impl = self.show  # type: ignore[attr-defined]
-
-
-def forget_pytest(baseline: Baseline) -> None:
-    """Undoes what pytest did to the interpreter."""
-    baseline.restore_warnings()
-    pdb.set_trace = baseline.set_trace
-    sys.meta_path[:] = [finder for finder in sys.meta_path if not _is_pytests(finder)]
-    root = logging.getLogger()
-    root.handlers[:] = [handler for handler in root.handlers if not _is_pytests(handler)]
-    if not root.handlers and names.MODULE in sys.modules:
-        logging.basicConfig(level=logging.INFO)  # As that module does when it is imported, unless a handler is there.
-    sys.excepthook, sys.unraisablehook = sys.__excepthook__, sys.__unraisablehook__
-    sys.breakpointhook, threading.excepthook = sys.__breakpointhook__, threading.__excepthook__
-    forget_signals()
 
 
 def forget_signals() -> None:
@@ -69,35 +30,31 @@ def forget_signals() -> None:
     signal.signal(signal.SIGINT, lambda *_: None)  # Not SIG_IGN: programs that are started would inherit that.
 
 
-def _is_pytests(thing: Any) -> bool:
-    return type(thing).__module__.split(".")[0] in ("_pytest", "pytest")
-
-
-def forget_modules() -> dict[str, str]:
-    """Takes the user's modules out of `sys.modules`; returns the files of those that were read from one."""
-    files = {}
-    gone: set[str] = set()
-    for name in sorted(sys.modules):
-        module = sys.modules[name]
+def imported() -> tuple[list[str], list[str]]:
+    """The modules that this process has imported, in order: those that all ranks share, and torch's suites."""
+    shared: list[str] = []
+    suites: list[str] = []
+    users: set[str] = set()
+    for name, module in list(sys.modules.items()):
+        package = name.rpartition(".")[0]
         if module is None or name in ("__main__", "__mp_main__"):
             continue
-        package, _, leaf = name.rpartition(".")
-        suite = _is_suite(name, module)
-        if suite:
-            modules.also_private.add(name)
-        elif not _is_users(module) or (package in sys.modules and package not in gone):
-            continue
-        gone.add(name)
-        if getattr(module, "__file__", None):
-            files[name] = str(module.__file__)
-    for name in gone:
-        package, _, leaf = name.rpartition(".")
-        if package in sys.modules and package not in gone:
-            vars(sys.modules[package]).pop(leaf, None)
-    for name in gone:
-        del sys.modules[name]
-    importlib.invalidate_caches()
-    return files
+        if _is_suite(name, module):
+            suites.append(name)
+        elif package in users or (package not in sys.modules and _is_users(module)):
+            users.add(name)
+        elif name.split(".")[0] not in _PYTESTS:
+            shared.append(name)
+    return shared, suites
+
+
+def import_again(shared: list[str], suites: list[str]) -> None:
+    """Imports what another process has. Some names are no modules that can be imported by themselves; they are left."""
+    modules.also_private.update(suites)
+    for name in shared:
+        if name not in sys.modules:
+            with contextlib.suppress(Exception, SystemExit):
+                importlib.import_module(name)
 
 
 def _is_suite(name: str, module: types.ModuleType) -> bool:
@@ -122,6 +79,8 @@ def _is_users(module: types.ModuleType) -> bool:
 
 #: Never imported twice, wherever they lie.
 _SHARED = frozenset(("allranks", "torch", "numpy"))
+#: What only the process that runs the tests has.
+_PYTESTS = frozenset(("pytest", "_pytest", "pluggy", "xdist", "execnet"))
 
 
 def fresh_streams() -> None:

@@ -16,13 +16,10 @@ class Plugin:
     """Starts the zygote after collection, and says at the end how tests ran."""
 
     def __init__(self, config: pytest.Config) -> None:
-        from allranks.testing.dropin import fresh
-
         self._config = config
         self._ledger = Ledger()
         self._zygote: Any = None
         self._state: Any = None
-        self._baseline = fresh.Baseline()
         # Before any test module binds what is replaced.
         self._stop_watching = on_import.watch({names.MODULE: self._bases_imported})
 
@@ -31,12 +28,6 @@ class Plugin:
 
         self._state = bases.State(self._ledger, {"clock": self._config.getoption("allranks_clock", "virtual")})
         bases.install(self._state, module)
-
-    @pytest.hookimpl(wrapper=True, trylast=True)
-    def pytest_collection(self) -> Generator[None, Any, Any]:
-        """Inside every other plugin's: what they changed for the time of collection is seen here."""
-        self._baseline.at_collection()
-        return (yield)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -47,7 +38,7 @@ class Plugin:
         if any(names.is_base(getattr(item, "cls", None)) for item in session.items):
             from allranks.testing.dropin.zygote import Zygote
 
-            self._zygote = self._state.zygote = Zygote.start(self._baseline)
+            self._zygote = self._state.zygote = Zygote.start()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:

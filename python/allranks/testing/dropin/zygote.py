@@ -1,6 +1,6 @@
 """A process that waits to be forked: it has every package imported that the tests need, and has run nothing.
 
-Forked from pytest once, after collection. It has one thread, so what it forks inherits no lock that nobody releases.
+Started by pytest once, after collection. It has one thread, so what it forks inherits no lock that nobody releases.
 It ends when pytest ends, in whatever way: then its socket is closed.
 """
 
@@ -13,9 +13,9 @@ import select
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import traceback
-import warnings
 from collections.abc import Sequence
 
 from allranks.isolation import monkeypatch
@@ -53,31 +53,28 @@ class Child:
 class Zygote:
     """The zygote, as pytest sees it."""
 
-    def __init__(self, pid: int, sock: socket.socket) -> None:
-        self.pid, self.sock = pid, sock
+    def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket) -> None:
+        self._process, self.sock = process, sock
         self._count = 0
 
     @classmethod
-    def start(cls, baseline: fresh.Baseline) -> Zygote:
-        """Forks it from this process."""
+    def start(cls) -> Zygote:
+        """Starts it, to import what this process has imported of installed packages.
+
+        It is no fork of this process, whose test modules have registered things in torch, replaced others, and so on:
+        ranks import these modules anew, as spawned processes do.
+        """
         mine, theirs = socket.socketpair()
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # xdist's workers have a thread that reads a socket.
-            pid = os.fork()
-        if pid:
-            theirs.close()
-            return cls(pid, mine)
-        try:
-            mine.close()
-            _Nursery(theirs, baseline).serve()
-        except BaseException as error:
-            traceback.print_exc(file=sys.__stderr__)
-            with contextlib.suppress(OSError):
-                wire.send(theirs, f"{type(error).__name__}: {error}")
-        finally:
-            os._exit(0)
+        code = f"import sys; sys.path[:] = {sys.path!r}; from allranks.testing.dropin import zygote; "
+        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # As multiprocessing does.
+        process = subprocess.Popen(
+            [sys.executable, *flags, "-c", f"{code}zygote.main({theirs.fileno()})"],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+        )
+        theirs.close()
+        wire.send(mine, fresh.imported())
+        return cls(process, mine)
 
     def fork(self, files: Sequence[str]) -> tuple[socket.socket, Child]:
         """A new child, with a socket to it. `files` are modules that its ranks will import: compiled once for all.
@@ -105,18 +102,30 @@ class Zygote:
     def stop(self) -> None:
         """Ends it and every child."""
         self.sock.close()
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.pid, 0)
+        self._process.wait()
+
+
+def main(fd: int) -> None:
+    """The whole life of the zygote; `fd` is its socket."""
+    sock = socket.socket(fileno=fd)
+    try:
+        _Nursery(sock).serve()
+    except BaseException as error:
+        traceback.print_exc(file=sys.__stderr__)
+        with contextlib.suppress(OSError):
+            wire.send(sock, f"{type(error).__name__}: {error}")
+    finally:
+        os._exit(0)
 
 
 class _Nursery:
     """The zygote's own side."""
 
-    def __init__(self, sock: socket.socket, baseline: fresh.Baseline) -> None:
+    def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._children: dict[int, tuple[int, int]] = {}
-        fresh.forget_pytest(baseline)
-        fresh.forget_modules()
+        fresh.forget_signals()
+        fresh.import_again(*wire.receive(sock)[0])
         from allranks import launch
         from allranks.isolation import sync
         from allranks.testing.dropin import child  # noqa: F401
