@@ -20,6 +20,7 @@ from torch._C._distributed_c10d import Work
 from allranks import _allranks
 from allranks.backend.deadlines import BROKEN
 from allranks.backend.session import Session
+from allranks.isolation.torch_names import in_backward
 
 _WHO_ARE_YOU = timedelta(days=-9_999)
 _NO_TIMEOUT = timedelta(0)
@@ -132,12 +133,15 @@ class RankWork(Work):
         self._settle()
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """The future of the result. C++ callers wait without handing over, so it is complete whenever it can be."""
+        """The future of the result. C++ callers wait without handing over, so it is complete whenever it can be.
+
+        In a backward pass it always is: DDP waits for it there, and nobody else could run meanwhile.
+        """
         if self._gloo and self._kind in _SUMS | _MESSAGES:
             raise RuntimeError("Work::getFuture not implemented.")
         if self._future is None:
             with contextlib.suppress(RuntimeError):  # It failed: the future says so.
-                self._ticket.wait(None, True)
+                self._ticket.wait(None, soft=not in_backward())
             self._settle()
             self._start, self._future = _future_of(self._outcome)
             if not self._ticket.is_done:

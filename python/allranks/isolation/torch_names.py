@@ -146,3 +146,10 @@ REGISTRATIONS = (
         False,
     ),
 )
+
+
+def in_backward() -> bool:
+    """Whether the autograd engine runs on this thread."""
+    import torch
+
+    return torch._C._current_graph_task_id() != -1
