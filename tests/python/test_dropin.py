@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
+from plugin_support import PLUGIN
 
 pytestmark = [pytest.mark.oldest, pytest.mark.timeout(900)]
 
@@ -34,7 +37,7 @@ class Ended:
 def run_pytest(folder: Path, *arguments: str, together: bool = True, **environment: str) -> Ended:
     report = folder / ("together.xml" if together else "spawned.xml")
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", os.devnull, f"--rootdir={folder}"]
-    command += ["-p", "allranks.testing.plugin", f"--junitxml={report}", *arguments]
+    command += [*PLUGIN, f"--junitxml={report}", *arguments]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment}
     for name in [name for name in env if name.startswith(("PYTEST_", "ALLRANKS"))]:
         del env[name]
@@ -130,6 +133,22 @@ def test_some_of_torchs_own_tests(tmp_path: Path) -> None:
     found = {name.split("::")[1]: how for name, (how, _) in ended.outcomes.items()}
     assert {name: found.get(name) for name in wanted} == wanted, ended.text
     assert "as processes: 0" in ended.text
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.__version__ < "2.15", reason="the list is that of torch 2.15")
+@pytest.mark.parametrize("order", ["listed", "reversed", "shuffled"])
+def test_what_gloo_passes_of_torchs_own_tests(order: str, tmp_path: Path) -> None:
+    """The list is of a run with a process a rank; what of it needs a GPU or another backend is not in it."""
+    names = (SUITE.parent / "passed_world4.txt").read_text().split()
+    if order != "listed":
+        names.reverse()
+    if order == "shuffled":
+        random.Random(7).shuffle(names)
+    tests = [f"{SUITE}::TestDistBackendWithSpawn::{name}" for name in names]
+    ended = run_pytest(tmp_path, *tests, BACKEND="gloo", WORLD_SIZE="4")
+    assert {name.split("::")[1]: how for name, (how, _) in ended.outcomes.items()} == dict.fromkeys(names, "passed")
+    assert f"all ranks in one process: {len(names)} tests; as processes: 0" in ended.text
 
 
 UGLY = """
