@@ -37,8 +37,8 @@ def run(
     """Calls `fn(*args, **kwargs)` as every rank of a world, in this process, and returns the results in order of ranks.
 
     Inside, `dist.init_process_group()` (and everything else) works as under torchrun. Options are those of the command
-    line: `profile`, `seed`, `schedule`, `clock`, `watchdog`, `allow_launcher`. Modules that are imported already, that of `fn`
-    among them, are shared by the ranks: their globals are one for all.
+    line: `profile`, `seed`, `schedule`, `clock`, `watchdog`, `allow_launcher`. Modules that are imported already, that
+    of `fn` among them, are shared by the ranks: their globals are one for all.
 
     Raises `RankFailed` if a rank raises, or if ranks disagree or wait for ever: its text says what was found and where,
     and its `__cause__` is what the rank raised.
