@@ -1,6 +1,6 @@
 //! From a seed to a correct program.
 
-use allranks_core::{Dtype, GlobalRank, GroupRank};
+use allranks_core::{Dtype, GlobalRank, GroupRank, ReduceOp};
 
 use crate::check::{Made, check};
 use crate::class::Class;
@@ -141,6 +141,11 @@ fn refused(draw: &mut Draw) -> (Class, Option<Dtype>) {
 /// Lets values flow from an earlier step.
 fn source(draw: &mut Draw, program: &Program, step: &mut Step) {
     if step.refused || !step.class.has_dtype() || step.class == Class::AllReduceSparse || !draw.chance(45) {
+        return;
+    }
+    // Others' memory may hold NaNs.
+    let divides = step.op == Some(ReduceOp::Avg) && step.dtype.is_some_and(Dtype::is_complex);
+    if divides && shape::scatters_tensor(step.class) {
         return;
     }
     let members = program.members(step);

@@ -20,7 +20,7 @@
 //! - A group that only its members make (`use_local_synchronization=True`) is counted by them alone, and later groups are named
 //!   after that count: a later group with members that counted differently hangs. [`check`] refuses it.
 //! - A receive of an empty tensor from any source fails in gloo, and with it the connection.
-//! - `all_reduce_coalesced` with AVG fails for some strides of dimensions of one.
+//! - `all_reduce_coalesced` fails for some strides of dimensions of one.
 //! - A sparse sum is refused in its middle: some ranks get the refusal, others a closed connection.
 //! - `all_gather_into_tensor` of a scalar, or into an output with one dimension more; `all_to_all` of tensors of different
 //!   shapes; `reduce_scatter` of scalars: refused or undefined.
@@ -31,6 +31,7 @@
 //! Because we are known to differ:
 //! - `reduce_scatter_tensor` of an input with its dimensions in reverse order: gloo adds in the order in which the elements
 //!   lie, which decides the rounding; we add in the order of the dimensions.
+//! - AVG in `reduce_scatter_tensor` of complex NaNs: the sign of a NaN depends on where torch's vector division ends.
 //! - After a refusal only the exception's type is compared, since gloo's `reduce_scatter` leaves the input in the output.
 
 mod check;

@@ -1,6 +1,6 @@
 //! Sizes, layouts, splits and messages of a step.
 
-use allranks_core::{GroupRank, ReduceOp, Tag};
+use allranks_core::{Dtype, GroupRank, ReduceOp, Tag};
 
 use crate::class::Class;
 use crate::draw::Draw;
@@ -21,10 +21,20 @@ pub(crate) fn choose(draw: &mut Draw, step: &mut Step, size: usize) {
         step.rows = rows(draw, size, step.shape[0]);
     }
     (step.layout, step.out_layout) = layouts(draw, class);
-    if class.is_coalesced() && step.op == Some(ReduceOp::Avg) && class != Class::ReduceScatterManaged {
-        // gloo's division fails for some strides of dimensions of one.
+    let average = step.op == Some(ReduceOp::Avg);
+    if matches!(class, Class::AllReduceCoalesced | Class::AllReduceManaged) && (average || step.shape.contains(&1)) {
+        // gloo fails for some strides of dimensions of one.
         step.layout = Plain;
     }
+    if average && scatters_tensor(class) && step.dtype.is_some_and(Dtype::is_complex) {
+        step.odd = false;
+    }
+}
+
+/// Averages of complex numbers are torch's divisions, of all parts there and of one part here; how vector and single
+/// divisions fall decides the signs of NaNs.
+pub(crate) const fn scatters_tensor(class: Class) -> bool {
+    matches!(class, Class::ReduceScatterTensor | Class::ReduceScatterManaged | Class::FunReduceScatter)
 }
 
 /// gloo reads the first size of these, which a tensor without dimensions does not have.
