@@ -159,6 +159,7 @@ def _free_looking_port() -> int:
 def _on_stall(run: runtime.Runtime) -> None:
     """Nobody can go on: the engine says why and ends the run."""
     waits = _store_waits()
+    run.stalled = True
     run.stood = watchdog.where_ranks_stand(run, waits, stalled=True)
     try:
         run.world.stall(waits)
@@ -288,6 +289,8 @@ class _Launch:
             pass
         except BaseException as error:  # Raised at the end of the rank: by a thread that it joined, or by us.
             self._failed(rank, result, error)
+        if run.stalled and result.status == 0:
+            result.status = None  # It waited when nobody could go on, whatever it made of that.
         with contextlib.suppress(_allranks.RankAborted):
             for act in reversed(run.registry.at_rank_end):
                 act(rank)

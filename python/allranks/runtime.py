@@ -29,6 +29,8 @@ class Runtime:
     main_threads: dict[int, threading.Thread] = field(default_factory=dict)
     #: The thread of each task that has one.
     task_threads: dict[int, threading.Thread] = field(default_factory=dict)
+    #: Nobody could go on: whoever had not ended then did not end well.
+    stalled: bool = False
     #: Where ranks stood (`watchdog.Stand`) when the run could not go on, or was interrupted; empty if it went on.
     stood: list[Any] = field(default_factory=list)
 

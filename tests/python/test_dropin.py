@@ -256,3 +256,50 @@ def test_what_a_module_registers_when_it_is_collected_is_not_in_the_ranks_way(tm
     ended = run_pytest(tmp_path, "test_registering.py")
     assert set(ended.outcomes.values()) == {("passed", "")}, ended.text
     assert "all ranks in one process: 1 test" in ended.text
+
+
+THREADS = """
+import threading
+
+import torch.distributed as dist
+from torch.testing._internal.common_distributed import MultiProcessTestCase, MultiThreadedTestCase
+
+
+class TestThreads(MultiThreadedTestCase):
+    world_size = 3
+
+    def setUp(self):
+        super().setUp()
+        self._spawn_threads()
+
+    def test_deadlock(self):
+        if self.rank:
+            dist.barrier()
+
+    def test_fine(self):
+        dist.barrier()
+
+
+class TestProcesses(MultiProcessTestCase):
+    world_size = 2
+
+    def setUp(self):
+        super().setUp()
+        self._spawn_processes()
+
+    def test_thread_left(self):
+        threading.Thread(target=threading.Event().wait).start()
+"""
+
+
+def test_a_rank_that_cannot_go_on_did_not_pass(tmp_path: Path) -> None:
+    """Torch's base catches whatever ends a rank; and a rank whose thread never ends has not ended."""
+    (tmp_path / "test_threads.py").write_text(THREADS)
+    ended = run_pytest(tmp_path, "test_threads.py")
+    assert {name: how for name, (how, _) in ended.outcomes.items()} == {
+        "TestThreads::test_deadlock": "failure",
+        "TestThreads::test_fine": "passed",
+        "TestProcesses::test_thread_left": "failure",
+    }
+    assert "error[missing-participant]" in ended.text
+    assert "error[deadlock-cycle]" in ended.text

@@ -80,7 +80,8 @@ def _starting(registry: Registry) -> Callable[[threading.Thread], None]:
             return
         task = run.baton.spawn(rank, daemon=self.daemon or _is_worker(self))
         membership = _Membership(rank, task, [capture() for capture, _ in registry.thread_state])
-        self._started = threading.Event()  # type: ignore[attr-defined]  # One from before the run would not hand over.
+        # One from before the run would not hand over.
+        self._started = threading.Event() if self.daemon else _Started(self)  # type: ignore[attr-defined]
         self._allranks = membership  # type: ignore[attr-defined]
         run.task_threads[task] = self
         try:
@@ -90,6 +91,22 @@ def _starting(registry: Registry) -> Callable[[threading.Thread], None]:
             raise
 
     return start
+
+
+class _Started(threading.Event):
+    """Lets the interpreter start a thread as a daemon, which the program sees as an ordinary one.
+
+    The interpreter waits at its end for ordinary threads, those that a rank left standing for ever among them.
+    """
+
+    def __init__(self, thread: threading.Thread) -> None:
+        super().__init__()
+        self._thread: Any = thread
+        self._thread._daemonic = True
+
+    def set(self) -> None:
+        self._thread._daemonic = False
+        super().set()
 
 
 def _is_worker(thread: threading.Thread) -> bool:
