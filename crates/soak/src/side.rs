@@ -13,9 +13,6 @@ use serde::{Deserialize, Serialize};
 /// A program may take so long on one side. The executor's own limit for gloo is shorter.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Programs of one executor; a new one then takes over, since allocators keep more memory with every program.
-const KEPT: usize = 500;
-
 /// Steps that an executor has to end in when its input is closed.
 const GRACE: usize = 100;
 const STEP: Duration = Duration::from_millis(30);
@@ -94,8 +91,6 @@ pub struct Side {
 }
 
 struct Running {
-    /// How many programs it has run.
-    programs: usize,
     child: Child,
     /// Open until it is dropped.
     requests: Option<ChildStdin>,
@@ -135,12 +130,10 @@ impl Side {
     fn ask(&mut self, request: &Request<'_>) -> Result<Reply, Lost> {
         let name = self.which.name();
         let lost = |what: String| Lost(format!("{name}: {what}; see {}", self.log.display()));
-        self.running = self.running.take().filter(|running| running.programs < KEPT);
         if self.running.is_none() {
             self.running = Some(self.start().map_err(|error| lost(format!("cannot be started: {error}")))?);
         }
         let running = self.running.as_mut().expect("started above");
-        running.programs += 1;
         let line = serde_json::to_string(request).expect("numbers and strings are JSON");
         let requests = running.requests.as_mut().expect("open until dropped");
         writeln!(requests, "{line}").map_err(|error| lost(format!("takes no program: {error}")))?;
@@ -182,6 +175,6 @@ impl Side {
                 }
             }
         });
-        Ok(Running { programs: 0, child, requests, replies })
+        Ok(Running { child, requests, replies })
     }
 }
