@@ -12,8 +12,10 @@ import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from pathlib import Path
 
+import allranks
 import pytest
 import torch
+from allranks.testing.dropin.idle import Idle
 from plugin_support import PLUGIN
 
 pytestmark = [pytest.mark.oldest, pytest.mark.timeout(900)]
@@ -302,3 +304,26 @@ def test_a_rank_that_cannot_go_on_did_not_pass(tmp_path: Path) -> None:
         "TestProcesses::test_thread_left": "failure",
     }
     assert "error[deadlock-cycle]" in ended.text
+
+
+def test_work_that_comes_before_the_last_rank_asks_for_it() -> None:
+    """pytest may send the next test before the last rank waits for it: those that wait already must hear of it."""
+    pipes = [os.pipe() for _ in range(3)]
+    idle = Idle(3)
+
+    def work() -> int:
+        rank = int(os.environ["RANK"])
+        if rank == 1:
+            os.write(pipes[1][1], b"x")  # The others' is on its way.
+        idle.wait_for(pipes[rank][0])
+        if rank == 1:
+            for number in (0, 2):
+                os.write(pipes[number][1], b"x")
+        return len(os.read(pipes[rank][0], 1))
+
+    try:
+        assert allranks.run(work, 3) == [1, 1, 1]
+    finally:
+        for ends in pipes:
+            for end in ends:
+                os.close(end)
