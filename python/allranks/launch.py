@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -332,13 +333,14 @@ class _Launch:
         if self._on_end is not None and result.status is not None:
             self._on_end(result)
 
-    def _hard_exit(self, rank: int, status: int, signal: int | None) -> None:
+    def _hard_exit(self, rank: int, status: int, by: int | None) -> None:
         """`os._exit` or a signal in a rank: it is gone, without any of what `_rank_main` does at the end."""
         result = self._results[rank]
-        result.status, result.signal = status, signal
+        result.status, result.signal = status, by
         if status:
+            what = f"os._exit({status})" if by is None else f"ended by {signal.Signals(by).name}"
             site = _allranks.user_site(sys._getframe(1)) or (None, 0, "")
-            self._run.world.rank_failed(rank, *site, f"os._exit({status})")
+            self._run.world.rank_failed(rank, *site, what)
         self._run.world.rank_ended(rank, status == 0)
         self._tell_end(result)
 

@@ -192,7 +192,7 @@ def test_skips_agree_or_say_who_differs(pytester: pytest.Pytester) -> None:
     assert session.outcomes == {**gpu, "xfailed": 2, "failed": 4}
     for reason in ("not today", "could not import 'no_such_module'", "known", "in the fixture"):
         assert reason in session.text
-    assert "ranks do not agree whether to skip:\nranks 0, 2-3 passed\nrank 1 skipped: rank 1 only" in session.text
+    assert "ranks do not agree on the outcome:\nranks 0, 2-3 passed\nrank 1 skipped: rank 1 only" in session.text
     assert "ranks 0, 2-3 stopped\nrank 1 skipped: rank 1 only\nerror[missing-participant]" in session.text
     assert "ranks 0, 3 finished\nrank 1 skipped: rank 1 only" in session.text and "XPASS(strict)" in session.text
 

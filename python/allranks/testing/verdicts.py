@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,7 +67,7 @@ def _judge(result: Result, make: Maker) -> Verdict:
         who = stopped[0].rank if stopped else -1
         return _unexplained(result, make, differ, who)
     if differ:
-        return _unexplained(result, make, ["the ranks do not agree whether to skip:", *differ], -1)
+        return _unexplained(result, make, ["the ranks do not agree on the outcome:", *differ], -1)
     first = result.records[0]
     if first.error is not None:
         return Verdict(first.error, first.error_stage, plain=True)
@@ -117,7 +118,9 @@ def _did(result: Result, record: Record) -> str:
     if record.outcome != "passed":
         return f"{record.outcome}: {record.error}"
     if (status := _left(result, record)) is not None:
-        return f"ended by os._exit({status}) in {_IN[record.stage]}"
+        number = next(one.signal for one in result.ranks if one.rank == record.rank)
+        by = f"os._exit({status})" if number is None else signal.Signals(number).name
+        return f"ended by {by} in {_IN[record.stage]}"
     return "finished" if record.finished else "stopped"
 
 
