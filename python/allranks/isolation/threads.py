@@ -99,10 +99,10 @@ class _Started(threading.Event):
     The interpreter waits at its end for ordinary threads, those that a rank left standing for ever among them.
     """
 
-    def __init__(self, thread: threading.Thread) -> None:
+    def __init__(self, thread: Any) -> None:
         super().__init__()
-        self._thread: Any = thread
-        self._thread._daemonic = True
+        self._thread = thread
+        thread._daemonic = True
 
     def set(self) -> None:
         self._thread._daemonic = False
