@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import allranks
 import pytest
 import torch
@@ -16,11 +18,11 @@ class Fails(torch.autograd.Function):
     """Raises in the backward pass of rank 1."""
 
     @staticmethod
-    def forward(ctx, x):
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
         return x.clone()
 
     @staticmethod
-    def backward(ctx, gradient):
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
         if dist.get_rank() == 1:
             raise ValueError("in backward")
         return gradient
