@@ -19,7 +19,7 @@ pub enum Clock {
 pub struct Deadline {
     /// Virtual time, which only sleeps and deadlines advance: this decides the order of events.
     pub at: Duration,
-    /// The program's time (see [`Timeline::now`]): this says when it is due if time passes by itself.
+    /// The program's time (see `Timeline::now`): this says when it is due if time passes by itself.
     pub due: Duration,
 }
 

@@ -91,7 +91,7 @@ def install(session: Session) -> None:
         (dist.ProcessGroup, "split_group", split_group),
         (dist.ProcessGroup, "name", name),
     ):
-        _saved.append((target, attribute, getattr(target, attribute)))
+        _saved.append((target, attribute, vars(target)[attribute]))  # Not bound: C++ methods would stay so.
         setattr(target, attribute, replacement)
 
 
