@@ -10,6 +10,7 @@ __all__ = [
     "FakeGroup",
     "FakeMethod",
     "FakeWorld",
+    "JumpingClock",
     "Lock",
     "Member",
     "NeedsStaging",
@@ -100,7 +101,7 @@ class Baton:
 class JumpingClock:
     def __new__(cls, real: Callable[..., Any], *, nanoseconds: bool) -> JumpingClock: ...
     def __call__(self, *args: Any) -> Any: ...
-    def __getattr__(self, name: str) -> Any: ...
+    def __getattribute__(self, name: str, /) -> Any: ...
 
 # -- locks that hand the baton over
 
