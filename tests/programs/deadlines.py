@@ -31,7 +31,7 @@ def say(name, act):
         told = "fine" if told is None else str(told)
     except Exception as error:
         told = f"{type(error).__name__}: {plain(str(error))}"
-    print(f"rank {rank}: {name}: {told}", flush=True)
+    print(f"rank {rank}: {name}: {told}\n", end="", flush=True)  # One write: real ranks share a pipe.
 
 
 def one():
